@@ -1,0 +1,17 @@
+"""Data sets and samplers of the zoo: one file per method, one line per method in BUILTIN."""
+
+from __future__ import annotations
+
+if __name__ != "zoo.datasets":
+    raise ImportError(f"import zoo.datasets, not {__name__}: two copies of a class would not be equal")
+
+BUILTIN: dict[str, dict[str, str]] = {
+    "datasets": {
+        "glyphs": "zoo.datasets.glyphs:Glyphs",
+        "image_folder": "zoo.datasets.image_folder:ImageFolder",
+    },
+    "samplers": {
+        "m_per_class": "zoo.datasets.m_per_class:MPerClassSampler",
+        "shuffle": "zoo.datasets.shuffle:ShuffleSampler",
+    },
+}

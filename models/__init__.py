@@ -1,0 +1,13 @@
+"""Backbones of the zoo: one file per method, one line per method in BUILTIN."""
+
+from __future__ import annotations
+
+if __name__ != "zoo.models":
+    raise ImportError(f"import zoo.models, not {__name__}: two copies of a class would not be equal")
+
+BUILTIN: dict[str, dict[str, str]] = {
+    "backbones": {
+        "convnet": "zoo.models.convnet:ConvNet",
+        "torchvision.*": "zoo.models.torchvision_family:TorchvisionBackbone",
+    },
+}

@@ -1,0 +1,23 @@
+"""The one exception that means: what the user gave cannot be used."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """What the user gave cannot be used; the message says what, where, and what to do.
+
+    The command prints the message without a traceback and ends with status 2. A file with several
+    problems gives one error whose message has a line for each.
+    """
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean x?"`` for the known name nearest to a wrong one, or ``""``."""
+    known = list(known)
+    near = difflib.get_close_matches(wrong.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
+    if not near:
+        return ""
+    return "; did you mean " + next(k for k in known if k.lower() == near[0]) + "?"
