@@ -1,0 +1,33 @@
+"""metric-zoo: compare, reproduce, write, check and use losses for deep metric learning."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UserError
+from zoo.registry import build, describe, names, register
+
+if TYPE_CHECKING:
+    from zoo import evaluate, leaderboard, runner
+
+__version__ = "0.1.0"
+__all__ = [
+    "UserError",
+    "build",
+    "describe",
+    "evaluate",
+    "leaderboard",
+    "names",
+    "register",
+    "runner",
+]
+
+_LAZY = frozenset({"evaluate", "leaderboard", "runner"})
+
+
+def __getattr__(name: str) -> Any:
+    """Import the modules that need torch when they are first asked for."""
+    if name in _LAZY:
+        return importlib.import_module(f"zoo.{name}")
+    raise AttributeError(f"module 'zoo' has no attribute {name!r}")

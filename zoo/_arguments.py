@@ -1,0 +1,169 @@
+"""Constructor arguments: which a class takes, and what is wrong with those it is given."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import typing
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from zoo.errors import did_you_mean
+
+
+class Parameter(NamedTuple):
+    """A constructor argument; ``default`` is ``REQUIRED`` where there is none."""
+
+    name: str
+    default: Any
+    annotation: Any = inspect.Parameter.empty
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is REQUIRED
+
+
+class Problem(NamedTuple):
+    """What is wrong; ``argument`` is None where it concerns the component as a whole."""
+
+    argument: str | None
+    message: str
+
+
+REQUIRED: Any = inspect.Parameter.empty
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def parameters_of(target: Any) -> tuple[Parameter, ...]:
+    """Return the arguments that a class or function takes.
+
+    Where a constructor passes ``**kwargs`` on, as those of pytorch-metric-learning do, the
+    arguments are collected along the method resolution order: a typo would be swallowed otherwise.
+    """
+    if not inspect.isclass(target):
+        return _own(target)[0]
+    found: dict[str, Parameter] = {}
+    settled: set[str] = set()
+    for cls in target.__mro__:
+        if cls is object or "__init__" not in vars(cls):
+            continue
+        own, passes_on = _own(cls.__init__)
+        for parameter in own:
+            if parameter.name not in settled:
+                found.setdefault(parameter.name, parameter)
+        if not passes_on:
+            break
+        given, taken = _look_inside(cls.__init__)
+        found |= {name: Parameter(name, REQUIRED) for name in sorted(taken - set(found))}
+        settled |= given
+    return tuple(found.values())
+
+
+def check(
+    target: Any, given: Mapping[str, Any], supplied: Collection[str], reserved: Collection[str]
+) -> list[Problem]:
+    """Return what is wrong with the given arguments.
+
+    Args:
+        target: the class or function.
+        given: what the user wrote.
+        supplied: names that somebody else provides, if they are declared.
+        reserved: names that the user may not give, such as the variant of a family.
+    """
+    known = {p.name: p for p in parameters_of(target) if p.name not in reserved}
+    found = [Problem(key, _unknown(key, known)) for key in given if key not in known]
+    for name, parameter in known.items():
+        if name in given:
+            message = _mismatch(parameter, given[name])
+            if message:
+                found.append(Problem(name, message))
+        elif parameter.required and name not in supplied:
+            found.append(Problem(None, f"missing argument {name}"))
+    return found
+
+
+def _own(function: Any) -> tuple[tuple[Parameter, ...], bool]:
+    """Return the named parameters of a function, and whether it passes others on."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return (), False
+    hints = _hints(function)
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    named = tuple(
+        Parameter(p.name, p.default, hints.get(p.name, p.empty))
+        for p in parameters
+        if p.kind not in _VARIADIC
+    )
+    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _look_inside(function: Any) -> tuple[set[str], set[str]]:
+    """Return what a constructor gives to its parent itself, and what it takes out of ``kwargs``.
+
+    The first may not be given by the user; the second must be, though no signature says so.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return set(), set()
+    given, taken = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".__init__"):
+            given |= {keyword.arg for keyword in node.keywords if keyword.arg}
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value) == "kwargs":
+            taken.add(str(ast.literal_eval(node.slice)))
+    return given, taken
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # noqa: BLE001 - a stranger's annotations may name what is not importable
+        return {}
+
+
+def _unknown(key: str, known: Collection[str]) -> str:
+    hint = did_you_mean(key, known)
+    if not hint:
+        hint = "; it takes " + ", ".join(known) if known else "; it takes none"
+    return f"unknown argument {key}{hint}"
+
+
+def _mismatch(parameter: Parameter, value: Any) -> str | None:
+    """Return what is wrong with the type of a value, judged by annotation, else by default."""
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        annotation = _guess(parameter.default)
+    if annotation is None:
+        return None
+    import pydantic
+
+    try:
+        adapter = pydantic.TypeAdapter(
+            annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True, strict=True)
+        )
+    except Exception:  # noqa: BLE001 - an annotation that pydantic cannot read says nothing
+        return None
+    try:
+        adapter.validate_python(value)
+    except pydantic.ValidationError as error:
+        wanted = inspect.formatannotation(annotation).replace("typing.", "")
+        if wanted == "float" and isinstance(value, bool | str) or len(error.errors()) > 1:
+            return f"{parameter.name} must be {wanted}, not {value!r}"
+        detail = error.errors()[0]["msg"]
+        return f"{parameter.name} must be {wanted}, not {value!r} ({detail[0].lower()}{detail[1:]})"
+    return None
+
+
+def _guess(default: Any) -> Any:
+    """Return the type that a default speaks for; None where it says too little to judge by."""
+    if isinstance(default, bool):
+        return bool
+    if isinstance(default, int | float):
+        return float
+    if isinstance(default, str):
+        return str
+    return None

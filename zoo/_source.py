@@ -1,0 +1,123 @@
+"""Read what a module's source says of a class without importing the module, which may cost torch."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Text(NamedTuple):
+    """Summary and paper of a class, and what is visibly wrong with its module."""
+
+    summary: str = ""
+    paper: str = ""
+    broken: str | None = None
+
+
+def read(target: str) -> Text:
+    """Return what the source behind ``"module:Class"`` says; never raises, never imports it.
+
+    Found to be broken without an import: a module that is not there or does not parse, a class that
+    it does not define, an unconditional import of something that is not installed, a ``raise`` at
+    the top. Whatever else breaks shows when the component is used.
+    """
+    module, _, name = target.partition(":")
+    path = _find_source(module)
+    if path is None:
+        return Text(broken=f"there is no module {module}")
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError) as error:
+        return Text(broken=f"{type(error).__name__}: {error}")
+    broken = _import_problem(tree)
+    if broken:
+        return Text(broken=broken)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name.split(".")[0]:
+            summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
+            return Text(summary, _string_attribute(node, "paper"))
+    if _may_define(tree, name.split(".")[0]):
+        return Text()
+    return Text(broken=f"{module} does not define {name}")
+
+
+def find_spec(module: str) -> ModuleSpec | None:
+    """Return the spec of a module; its parents are looked up too, but not imported."""
+    locations = None
+    spec = None
+    parts = module.split(".")
+    for i in range(len(parts)):
+        name = ".".join(parts[: i + 1])
+        spec = _find_one(name, locations)
+        if spec is None:
+            return None
+        locations = spec.submodule_search_locations
+    return spec
+
+
+def _find_one(name: str, locations: object) -> ModuleSpec | None:
+    if name in sys.modules:
+        return sys.modules[name].__spec__
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, locations)  # type: ignore[arg-type]
+        except (AttributeError, ImportError, ValueError):
+            continue
+        if spec is not None:
+            return spec
+    return None
+
+
+def _find_source(module: str) -> Path | None:
+    spec = find_spec(module)
+    if spec is None or spec.origin is None or not spec.has_location:
+        return None
+    return Path(spec.origin)
+
+
+def _import_problem(tree: ast.Module) -> str | None:
+    for node in tree.body:
+        if isinstance(node, ast.Raise):
+            return f"importing it fails: {ast.unparse(node)}"
+        roots = []
+        if isinstance(node, ast.Import):
+            roots = [alias.name.split(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            roots = [node.module.split(".")[0]]
+        for root in roots:
+            if root not in sys.modules and importlib.util.find_spec(root) is None:
+                return f"No module named {root!r}"
+    return None
+
+
+def _string_attribute(node: ast.AST, attribute: str) -> str:
+    for item in getattr(node, "body", []):
+        targets = item.targets if isinstance(item, ast.Assign) else [getattr(item, "target", None)]
+        named = any(isinstance(t, ast.Name) and t.id == attribute for t in targets)
+        value = getattr(item, "value", None)
+        if named and value is not None:
+            try:
+                return str(ast.literal_eval(value))
+            except ValueError:
+                return ""
+    return ""
+
+
+def _may_define(tree: ast.Module, name: str) -> bool:
+    """Tell whether a module could have a name that is no plain class in it: imported, computed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            if any((a.asname or a.name) in (name, "*") for a in node.names):
+                return True
+        elif isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
+            return True
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in (
+            name,
+            "__getattr__",
+        ):
+            return True
+    return False

@@ -1,0 +1,331 @@
+"""Names -> components. Reads tables and entry points; imports a component only when it is used.
+
+A component is a class behind a ``"module:Class"`` target. It comes from one of four places:
+
+* the BUILTIN table of a component folder, wrapped as the very type of a plugin's entry point;
+* an entry point of another distribution, in the group ``zoo.<kind>``;
+* :func:`register`, in a notebook or a script;
+* ``pml.<ClassName>``, which reaches every class of pytorch-metric-learning.
+
+A name that ends in ``.*`` is a family: ``torchvision.resnet50`` builds the target of
+``torchvision.*`` with ``variant="resnet50"``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, TypeVar, get_args
+
+from zoo import _pml, _source
+from zoo._arguments import Parameter, Problem, check, parameters_of
+from zoo.base import RUNTIME
+from zoo.errors import UserError, did_you_mean
+
+Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_FOLDERS = ("losses", "miners", "models", "datasets")
+_OWN = "metric-zoo"
+_PML = "pml."
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Component:
+    """What is known of a component.
+
+    Attributes:
+        kind: losses, miners, samplers, backbones or datasets.
+        name: what configs call it.
+        target: ``"module:Class"``.
+        distribution: where it comes from, with its version where that is known.
+        summary: first line of the docstring.
+        paper: author, year and title, where the class has an attribute ``paper``.
+        broken: why it cannot be used; None when nothing speaks against it.
+        parameters: constructor arguments; filled in by :func:`describe` only.
+    """
+
+    kind: Kind
+    name: str
+    target: str
+    distribution: str
+    summary: str = ""
+    paper: str = ""
+    broken: str | None = None
+    parameters: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """One claim of a name: an entry point, and a class that needs no import if registered live."""
+
+    entry: EntryPoint
+    distribution: str
+    live: type | None = None
+
+    def load(self) -> Any:
+        return self.live if self.live is not None else self.entry.load()
+
+
+_registered: dict[tuple[str, str], _Claim] = {}
+
+
+def names(kind: Kind) -> list[str]:
+    """Return the sorted names of a kind, families as ``prefix.*``; imports nothing heavy.
+
+    The classes of pytorch-metric-learning, reachable as ``pml.<ClassName>``, are left out:
+    :func:`pml_names` has them.
+    """
+    return sorted(_claims(kind))
+
+
+def pml_names(kind: Kind) -> list[str]:
+    """Return ``pml.<ClassName>`` for every class of that kind in pytorch-metric-learning."""
+    return sorted(_PML + name for name in _pml.targets(kind))
+
+
+def component(kind: Kind, name: str) -> Component:
+    """Return what can be said of a component without importing it.
+
+    Raises:
+        UserError: if there is no such name.
+    """
+    claims = _claims(kind)
+    found = claims.get(name) or [_claim(kind, name)]
+    if len(found) > 1:
+        return Component(
+            kind,
+            name,
+            target=", ".join(c.entry.value for c in found),
+            distribution=", ".join(c.distribution for c in found),
+            broken=_claimed_twice(name, found),
+        )
+    (claim,) = found
+    if claim.live is not None:
+        text = _source.Text(_first_line(claim.live), getattr(claim.live, "paper", ""))
+    else:
+        text = _source.read(claim.entry.value)
+    return Component(
+        kind, name, claim.entry.value, claim.distribution, text.summary, text.paper, text.broken
+    )
+
+
+def describe(kind: Kind, name: str) -> Component:
+    """Return all that is known of a component, its parameters among it; this imports it.
+
+    Raises:
+        UserError: if there is no such name. A broken component is described, not raised.
+    """
+    found = component(kind, name)
+    if found.broken:
+        return found
+    try:
+        target, bound = _resolve(kind, name)
+    except UserError as error:
+        return replace(found, broken=str(error))
+    known = tuple(p for p in parameters_of(target) if p.name not in bound)
+    return replace(found, parameters=known, summary=_first_line(target) or found.summary)
+
+
+def build(kind: Kind, name: str, /, **arguments: Any) -> Any:
+    """Build a component: ``zoo.build("losses", "ice", scale=64.0)``.
+
+    Raises:
+        UserError: for an unknown, doubly claimed or broken name, and for arguments that are
+            unknown, missing or of the wrong type; all of them in one message, before anything
+            is built.
+    """
+    return assemble(kind, name, arguments, {})
+
+
+def assemble(
+    kind: Kind, name: str, arguments: Mapping[str, Any], runtime: Mapping[str, Any]
+) -> Any:
+    """Build a component with what the user asked for and, where declared, what the runtime has."""
+    found = problems(kind, name, arguments, runtime)
+    if found:
+        raise UserError("\n".join(f"{name}: {p.message}" for p in found))
+    target, bound = _resolve(kind, name)
+    declared = {p.name for p in parameters_of(target)}
+    supplied = {k: v for k, v in runtime.items() if k in declared and k not in arguments}
+    nested = {k: _assemble_nested(kind, k, v, runtime) for k, v in arguments.items()}
+    return target(**supplied, **nested, **bound)
+
+
+def problems(
+    kind: Kind, name: str, arguments: Mapping[str, Any], runtime: Collection[str] | None = None
+) -> list[Problem]:
+    """Return what is wrong with a name and its arguments, without building anything.
+
+    Args:
+        kind: the kind of component.
+        name: its name.
+        arguments: the arguments as written by the user.
+        runtime: names of what the runtime will supply; by default all it has for this kind.
+    """
+    try:
+        target, bound = _resolve(kind, name)
+    except UserError as error:
+        return [Problem(None, str(error))]
+    supplied = RUNTIME[kind] if runtime is None else frozenset(runtime)
+    own = {k: v for k, v in arguments.items() if not _is_spec(v)}
+    found = check(target, own, supplied | set(bound) | (set(arguments) - set(own)), set(bound))
+    for key, value in arguments.items():
+        if _is_spec(value):
+            found += _nested_problems(kind, target, key, value)
+    return found
+
+
+def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
+    """Register a class of a notebook or script: ``@zoo.register("losses", "mine")``.
+
+    Registering the same class again (a notebook cell run twice) replaces it.
+
+    Raises:
+        UserError: if the name is taken by something else.
+    """
+    _check_kind(kind)
+
+    def decorate(cls: type[_T]) -> type[_T]:
+        value = f"{cls.__module__}:{cls.__qualname__}"
+        taken = [c for c in _claims(kind).get(name, []) if c.entry.value != value]
+        if taken or name.startswith(_PML):
+            owner = taken[0].distribution if taken else "pytorch-metric-learning"
+            raise UserError(f"{kind}: the name {name!r} belongs to {owner}; choose another")
+        entry = EntryPoint(name, value, f"zoo.{kind}")
+        _registered[kind, name] = _Claim(entry, f"registered in {cls.__module__}", cls)
+        return cls
+
+    return decorate
+
+
+def _claims(kind: Kind) -> dict[str, list[_Claim]]:
+    _check_kind(kind)
+    claims: dict[str, list[_Claim]] = {}
+    for name, claim in _installed(kind):
+        claims.setdefault(name, []).append(claim)
+    for (of_kind, name), claim in _registered.items():
+        if of_kind == kind:
+            claims.setdefault(name, []).append(claim)
+    return claims
+
+
+@functools.cache
+def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
+    """Return the claims of our tables and of the installed distributions, read once a process."""
+    group = f"zoo.{kind}"
+    found = [
+        (name, _Claim(EntryPoint(name, value, group), _OWN))
+        for folder in _FOLDERS
+        for name, value in importlib.import_module(f"zoo.{folder}").BUILTIN.get(kind, {}).items()
+    ]
+    for entry in entry_points(group=group):
+        dist = getattr(entry, "dist", None)
+        owner = f"{dist.metadata['Name']} {dist.version}" if dist else "an unnamed distribution"
+        found.append((entry.name, _Claim(entry, owner)))
+    return tuple(found)
+
+
+def _claim(kind: Kind, name: str) -> _Claim:
+    """Return the one claim of a name, a family's for its members; UserError if there is none."""
+    claims = _claims(kind)
+    found = claims.get(name)
+    if not found and "." in name and not name.endswith("*"):
+        found = claims.get(name.split(".", 1)[0] + ".*")
+    if not found and name.startswith(_PML):
+        target = _pml.targets(kind).get(name.removeprefix(_PML))
+        if target:
+            entry = EntryPoint(name, target, f"zoo.{kind}")
+            found = [_Claim(entry, "pytorch-metric-learning")]
+    if not found:
+        known = [*names(kind), *pml_names(kind)]
+        hint = did_you_mean(name, known) or f"; `zoo list {kind}` shows what there is"
+        raise UserError(f"there is no {_one(kind)} named {name!r}{hint}")
+    if len(found) > 1:
+        raise UserError(_claimed_twice(name, found))
+    return found[0]
+
+
+def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
+    """Import a component; return its class and the arguments that its name stands for."""
+    claim = _claim(kind, name)
+    if name.endswith(".*"):
+        raise UserError(f"{name!r} is a family; write one of its members, {name[:-1]}<variant>")
+    try:
+        target = claim.load()
+    except Exception as error:  # noqa: BLE001 - a plugin's import may raise anything at all
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{name!r} of {claim.distribution} is broken: {reason}") from error
+    if not callable(target):
+        raise UserError(f"{name!r} of {claim.distribution} is broken: it is not a class")
+    if not claim.entry.name.endswith(".*"):
+        return target, {}
+    variant = name.split(".", 1)[1]
+    known = target.variants()
+    if variant not in known:
+        hint = did_you_mean(variant, known) or f"; `zoo show {kind} {claim.entry.name}` lists them"
+        raise UserError(f"{claim.entry.name[:-2]} has no {_one(kind)} named {variant!r}{hint}")
+    return target, {"variant": variant}
+
+
+def _is_spec(value: object) -> bool:
+    """Tell whether an argument is itself a component: a map with a name."""
+    return isinstance(value, Mapping) and isinstance(value.get("name"), str)
+
+
+def _split_spec(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    return value["name"], {k: v for k, v in value.items() if k != "name"}
+
+
+def _nested_target(kind: Kind, key: str, name: str) -> tuple[Kind | None, str]:
+    """Return (kind, name) of a nested component; kind None for PML's distances and the like."""
+    if name.startswith(_PML) and name.removeprefix(_PML) in _pml.helpers():
+        return None, _pml.helpers()[name.removeprefix(_PML)]
+    return ("miners" if "miner" in key else kind), name
+
+
+def _nested_problems(kind: Kind, target: Any, key: str, value: Mapping[str, Any]) -> list[Problem]:
+    if key not in {p.name for p in parameters_of(target)}:
+        return check(target, {key: value}, {p.name for p in parameters_of(target)}, set())
+    name, arguments = _split_spec(value)
+    inner, where = _nested_target(kind, key, name)
+    if inner is None:
+        found = check(EntryPoint(name, where, "").load(), arguments, set(), set())
+    else:
+        found = problems(inner, name, arguments)
+    return [Problem(".".join(filter(None, (key, p.argument or "name"))), p.message) for p in found]
+
+
+def _assemble_nested(kind: Kind, key: str, value: Any, runtime: Mapping[str, Any]) -> Any:
+    if not _is_spec(value):
+        return value
+    name, arguments = _split_spec(value)
+    inner, where = _nested_target(kind, key, name)
+    if inner is None:
+        return EntryPoint(name, where, "").load()(**arguments)
+    return assemble(inner, name, arguments, runtime)
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        hint = did_you_mean(kind, KINDS) or f"; there are {', '.join(KINDS)}"
+        raise UserError(f"there is no kind of component named {kind!r}{hint}")
+
+
+def _claimed_twice(name: str, found: list[_Claim]) -> str:
+    owners = " and ".join(f"{c.distribution} ({c.entry.value})" for c in found)
+    return f"the name {name!r} is claimed by {owners}; uninstall one of them"
+
+
+def _one(kind: Kind) -> str:
+    """Return the name of one member of a kind, for messages."""
+    return {"losses": "loss", "datasets": "data set"}.get(kind, kind[:-1])
+
+
+def _first_line(target: Any) -> str:
+    return (inspect.getdoc(target) or "").split("\n", 1)[0]
