@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import textwrap
 import typing
 from collections.abc import Collection, Mapping
@@ -143,19 +144,26 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
 
     try:
         adapter = pydantic.TypeAdapter(
-            annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True, strict=True)
+            annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True)
         )
     except Exception:  # noqa: BLE001 - an annotation that pydantic cannot read says nothing
         return None
     try:
-        adapter.validate_python(value)
-    except pydantic.ValidationError as error:
+        _validate(adapter, value)
+    except pydantic.ValidationError:
         wanted = inspect.formatannotation(annotation).replace("typing.", "")
-        if wanted == "float" and isinstance(value, bool | str) or len(error.errors()) > 1:
-            return f"{parameter.name} must be {wanted}, not {value!r}"
-        detail = error.errors()[0]["msg"]
-        return f"{parameter.name} must be {wanted}, not {value!r} ({detail[0].lower()}{detail[1:]})"
+        return f"{parameter.name} must be {wanted}, not {value!r}"
     return None
+
+
+def _validate(adapter: Any, value: Any) -> None:
+    """Judge a value strictly, but a list as YAML has it may stand for a tuple or a set."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        adapter.validate_python(value, strict=True)
+    else:
+        adapter.validate_json(text, strict=True)
 
 
 def _guess(default: Any) -> Any:

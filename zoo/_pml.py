@@ -21,7 +21,7 @@ def targets(kind: str) -> dict[str, str]:
 
 @functools.cache
 def helpers() -> dict[str, str]:
-    """Return the targets of what PML losses take as arguments: distances, reducers, regularizers."""
+    """Return the targets of what PML losses take: distances, reducers, regularizers."""
     return {name: target for folder in _HELPERS for name, target in _exports(folder).items()}
 
 

@@ -1,4 +1,4 @@
-"""Read what a module's source says of a class without importing the module, which may cost torch."""
+"""What a module's source says of a class, read without importing it, which may cost torch."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def _may_define(tree: ast.Module, name: str) -> bool:
     """Tell whether a module could have a name that is no plain class in it: imported, computed."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
-            if any((a.asname or a.name) in (name, "*") for a in node.names):
-                return True
-        elif isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
-            return True
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in (
-            name,
-            "__getattr__",
-        ):
+            names = {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = {node.name}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names = {node.id}
+        else:
+            continue
+        if names & {name, "*", "__getattr__"}:
             return True
     return False

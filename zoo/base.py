@@ -96,7 +96,9 @@ class Backbone(Protocol):
     feature_dims: tuple[int, ...]
     preprocess: Preprocess
 
-    def __call__(self, images: Tensor) -> tuple[Tensor, ...]: ...
+    def __call__(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return the feature map of each level."""
+        ...
 
 
 # What the runtime can supply, by kind, to a component that declares the parameter.
