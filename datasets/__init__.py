@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ != "zoo.datasets":
-    raise ImportError(f"import zoo.datasets, not {__name__}: two copies of a class would not be equal")
+    raise ImportError(f"import zoo.datasets, not {__name__}")
 
 BUILTIN: dict[str, dict[str, str]] = {
     "datasets": {

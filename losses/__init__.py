@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 if __name__ != "zoo.losses":
-    raise ImportError(f"import zoo.losses, not {__name__}: two copies of a class would not be equal")
+    raise ImportError(
+        f"import zoo.losses, not {__name__}: two copies of a class would not be equal"
+    )
 
 BUILTIN: dict[str, dict[str, str]] = {
     "losses": {

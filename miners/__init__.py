@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 if __name__ != "zoo.miners":
-    raise ImportError(f"import zoo.miners, not {__name__}: two copies of a class would not be equal")
+    raise ImportError(f"import zoo.miners, not {__name__}")
 
 BUILTIN: dict[str, dict[str, str]] = {"miners": {}}

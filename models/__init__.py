@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 if __name__ != "zoo.models":
-    raise ImportError(f"import zoo.models, not {__name__}: two copies of a class would not be equal")
+    raise ImportError(f"import zoo.models, not {__name__}")
 
 BUILTIN: dict[str, dict[str, str]] = {
     "backbones": {

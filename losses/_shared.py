@@ -1,0 +1,95 @@
+"""What the losses of the zoo have in common: PML's calling convention, in full precision."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from torch import Tensor
+
+from zoo._precision import full_float32, upcast
+
+
+class Loss(BaseMetricLossFunction):  # type: ignore[misc]
+    """A loss of the zoo: the subclass writes only :meth:`value`.
+
+    It is called as the losses of pytorch-metric-learning are, and takes what its miners return.
+    Whatever comes in, half precision or autocast, the work is done in float32, or in float64 if
+    that is what comes in.
+    """
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        indices_tuple: tuple[Tensor, ...] | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of a batch, a scalar with a graph.
+
+        Args:
+            embeddings: (N, d) raw network outputs.
+            labels: (N,) int64, any values.
+            indices_tuple: what a PML miner returned: the pairs or triplets to look at.
+            ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out.
+            ref_labels: (M,) labels of the gallery.
+        """
+        with full_float32(embeddings):
+            loss: Tensor = super().forward(
+                upcast(embeddings),
+                labels,
+                indices_tuple,
+                None if ref_emb is None else upcast(ref_emb),
+                ref_labels,
+            )
+        return loss
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> dict[str, Any]:
+        """Wrap :meth:`value` the way PML's reducers expect it."""
+        value = self.value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        return {"loss": {"losses": value, "indices": None, "reduction_type": "already_reduced"}}
+
+    @abstractmethod
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the scalar loss; ``ref_emb is embeddings`` when there is no gallery."""
+
+
+class Unit(NamedTuple):
+    """Rows on the unit sphere, f (N, d), and the norms (N, 1) that they had."""
+
+    f: Tensor
+    norm: Tensor
+
+    def pull_back(self, grad: Tensor) -> Tensor:
+        """Return the gradient wrt the raw rows: ``(G - (G . f) f) / ||x||``."""
+        radial = torch.linalg.vecdot(grad, self.f).unsqueeze(1)
+        return torch.addcmul(grad, radial, self.f, value=-1).div_(self.norm)
+
+
+def unit_sphere(x: Tensor, eps: float = 1e-12) -> Unit:
+    """Return the rows of x on the unit sphere; a zero row stays zero and gets no gradient.
+
+    Each row is divided by its largest entry first, so that a norm beyond 1e19 does not overflow
+    when it is squared in float32.
+    """
+    largest = x.detach().abs().amax(dim=1, keepdim=True)
+    scaled = x / largest.masked_fill_(largest < eps, torch.inf)
+    norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(eps)
+    return Unit(scaled / norm, norm * largest)

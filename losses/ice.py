@@ -1,0 +1,207 @@
+"""Instance cross entropy (ICE)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ._shared import Loss, unit_sphere
+
+_BLOCK_ELEMENTS = 1 << 22  # anchors x gallery looked at together: 16 MB for each temporary
+
+
+class ICELoss(Loss):
+    """Match every positive against all negatives of its anchor, hard examples weighing more.
+
+    With f the L2-normalised embeddings, S = f f^T, P(a) and Q(a) the positives and negatives of
+    anchor a, and s the scale, the probability that a matches its positive i is (Eq. 3)::
+
+        p(i|a) = exp(s S_ai) / (exp(s S_ai) + sum_{j in Q(a)} exp(s S_aj))
+
+    The **value** is the mean of -log p(i|a) over the ordered positive pairs whose anchor has a
+    negative. The **gradient**, with ``reweight=True``, is the paper's final one (Eq. 15 to 17): the
+    weights 1 - p of positives and p of negatives are normalised so that either set of an anchor
+    sums to 1/(2N)::
+
+        dL/df_i = -w(i;a) f_a      w(i;a) = 1/(2N) (1 - p(i|a)) / sum_{k in P(a)} (1 - p(k|a))
+        dL/df_j = +w(j;a) f_a      w(j;a) = 1/(2N) exp(s S_aj) / sum_{k in Q(a)} exp(s S_ak)
+
+    For more than two images per class this is *not* the derivative of any scalar. The second
+    weight is the paper's with the sum over the positives cancelled, which makes it O(N²) without
+    enumerating positives x negatives; the first is computed in logarithms, so that nothing
+    vanishes where p rounds to 1.
+
+    Differs from the paper in:
+        * the value is a mean, the paper's Eq. 5 a sum; only its gradient is used for learning.
+        * N counts the anchors that have a positive and a negative; the paper assumes all have.
+        * ``anchor_gradient``: the paper writes the derivatives of positives and negatives and says
+          nothing of the anchor's. ``True`` also moves the anchor, ``False`` is the literal reading.
+
+    Args:
+        scale: s, at least 1 in the paper; 64 on Stanford Online Products.
+        reweight: the paper's normalised weights; False gives the plain derivative of the value.
+        anchor_gradient: whether the anchor receives its share of the gradient.
+        block: anchors looked at together. By default as many as keep temporaries at 16 MB, so the
+            memory is O(block x N); the gradient does not depend on it.
+
+    Shape:
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
+        without positives or without negatives gives 0.
+
+    Reference:
+        Wang, Kodirov, Hua, Robertson. Instance Cross Entropy for Deep Metric Learning.
+        arXiv:1911.09976.
+    """
+
+    paper: ClassVar[str] = "Wang et al. 2019, Instance Cross Entropy for Deep Metric Learning"
+
+    def __init__(
+        self,
+        scale: float = 64.0,
+        reweight: bool = True,
+        anchor_gradient: bool = True,
+        block: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not scale > 0:
+            raise ValueError(f"scale must be positive, not {scale}")
+        if block is not None and block < 1:
+            raise ValueError(f"block must be at least 1, not {block}")
+        self.scale = float(scale)
+        self.reweight = reweight
+        self.anchor_gradient = anchor_gradient
+        self.block = block
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the mean of -log p(i|a)."""
+        alone = ref_emb is embeddings
+        pairs = _Pairs(labels, ref_labels, indices_tuple, exclude_self=alone)
+        block = self.block or max(1, _BLOCK_ELEMENTS // max(1, len(ref_emb)))
+        gradient = (self.scale, self.reweight, self.anchor_gradient)
+        result: Tensor = _InstanceCrossEntropy.apply(
+            embeddings, None if alone else ref_emb, pairs, block, *gradient
+        )
+        return result
+
+
+class _Pairs:
+    """Which gallery items are positives and negatives of which anchors, a block at a time."""
+
+    def __init__(
+        self,
+        labels: Tensor,
+        ref_labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        exclude_self: bool,
+    ) -> None:
+        self.labels, self.ref_labels, self.exclude_self = labels, ref_labels, exclude_self
+        self.mined = None
+        if indices_tuple is not None:
+            # A triplet (a, p, n) stands for the pairs (a, p) and (a, n).
+            a1, p, a2, n = (*indices_tuple[:2], *indices_tuple[-2:])
+            if len(indices_tuple) == 3:
+                a2 = indices_tuple[0]
+            self.mined = (self._mask(a1, p), self._mask(a2, n))
+
+    def rows(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return the masks (stop - start, M) of the positives and of the negatives."""
+        if self.mined is not None:
+            return self.mined[0][start:stop], self.mined[1][start:stop]
+        positive = self.labels[start:stop, None] == self.ref_labels[None, :]
+        negative = ~positive
+        if self.exclude_self:
+            positive.diagonal(start).fill_(False)
+        return positive, negative
+
+    def _mask(self, anchors: Tensor, others: Tensor) -> Tensor:
+        shape = (len(self.labels), len(self.ref_labels))
+        mask = torch.zeros(shape, dtype=torch.bool, device=self.labels.device)
+        mask[anchors, others] = True
+        return mask
+
+
+class _InstanceCrossEntropy(torch.autograd.Function):
+    """The value, with a gradient that is computed beside it: for N_c > 2 it has no potential."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        embeddings: Tensor,
+        ref_emb: Tensor | None,
+        pairs: _Pairs,
+        block: int,
+        scale: float,
+        reweight: bool,
+        anchor_gradient: bool,
+    ) -> Tensor:
+        anchors = unit_sphere(embeddings)
+        gallery = anchors if ref_emb is None else unit_sphere(ref_emb)
+        to_gallery = torch.zeros_like(gallery.f)
+        to_anchors = to_gallery if ref_emb is None else torch.zeros_like(anchors.f)
+        total, n_pairs, n_anchors = anchors.f.new_zeros(3).unbind()
+        for start in range(0, len(embeddings), block):
+            rows = slice(start, start + block)
+            logits = (anchors.f[rows] @ gallery.f.T).mul_(scale)
+            matched = _match(logits, *pairs.rows(start, start + block), reweight)
+            weights = matched.weights
+            if anchor_gradient and ref_emb is None and block >= len(embeddings):
+                weights = weights + weights.T  # one product serves both ends
+            elif anchor_gradient:
+                to_anchors[rows] += weights @ gallery.f
+            to_gallery.addmm_(weights.T, anchors.f[rows])
+            total = total + matched.total
+            n_pairs = n_pairs + matched.pairs
+            n_anchors = n_anchors + matched.anchors
+        n_pairs, n_anchors = n_pairs.clamp_min(1), n_anchors.clamp_min(1)
+        # d/dS of the mean of -log p is s times its weights; the paper's weights are taken as given.
+        share = 0.5 / n_anchors if reweight else scale / n_pairs
+        to_embeddings = anchors.pull_back(to_anchors).mul_(share)
+        to_ref = None if ref_emb is None else gallery.pull_back(to_gallery).mul_(share)
+        ctx.save_for_backward(to_embeddings, to_ref)
+        return total / n_pairs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        to_embeddings, to_ref = ctx.saved_tensors
+        return grad * to_embeddings, None if to_ref is None else grad * to_ref, *[None] * 5
+
+
+class _Matched(NamedTuple):
+    """A block's signed weights (B, M), sum of -log p, positive pairs and anchors that count."""
+
+    weights: Tensor
+    total: Tensor
+    pairs: Tensor
+    anchors: Tensor
+
+
+def _match(logits: Tensor, positive: Tensor, negative: Tensor, reweight: bool) -> _Matched:
+    """Weigh the positives (minus) and negatives (plus) of a block of anchors; logits are s S."""
+    valid = positive.any(1, keepdim=True) & negative.any(1, keepdim=True)
+    positive &= valid
+    # An anchor that does not count keeps a row of finite numbers, which are masked at the end.
+    hardness = logits.masked_fill(~(negative & valid), -torch.inf)
+    z = torch.logsumexp(hardness, 1, keepdim=True).masked_fill(~valid, 0.0)
+    gap = z - logits
+    log_weight = F.logsigmoid(gap)  # log(1 - p)
+    total = (gap - log_weight).masked_fill(~positive, 0.0).sum()  # -log p = gap - log(1 - p)
+    log_weight.masked_fill_(~positive, -torch.inf)
+    to_negatives = torch.exp(hardness - z)
+    if reweight:
+        to_positives = torch.softmax(log_weight, 1).masked_fill(~positive, 0.0)
+    else:
+        to_positives = torch.exp(log_weight)
+        to_negatives *= to_positives.sum(1, keepdim=True)
+    return _Matched(to_negatives - to_positives, total, positive.sum(), valid.sum())
