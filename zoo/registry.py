@@ -125,9 +125,10 @@ def describe(kind: Kind, name: str) -> Component:
     if found.broken:
         return found
     try:
-        target, bound = _resolve(kind, name)
+        target = load(kind, name)
     except UserError as error:
         return replace(found, broken=str(error))
+    bound = {"variant"} if _claim(kind, name).entry.name.endswith(".*") else set()
     known = tuple(p for p in parameters_of(target) if p.name not in bound)
     return replace(found, parameters=known, summary=_first_line(target) or found.summary)
 
@@ -179,6 +180,15 @@ def problems(
         if _is_spec(value):
             found += _nested_problems(kind, target, key, value)
     return found
+
+
+def load(kind: Kind, name: str) -> Any:
+    """Import a component, or the class behind a family, and return it without building it.
+
+    Raises:
+        UserError: if there is no such name or it is broken.
+    """
+    return _load(_claim(kind, name), name)
 
 
 def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
@@ -256,13 +266,7 @@ def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
     claim = _claim(kind, name)
     if name.endswith(".*"):
         raise UserError(f"{name!r} is a family; write one of its members, {name[:-1]}<variant>")
-    try:
-        target = claim.load()
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{name!r} of {claim.distribution} is broken: {reason}") from error
-    if not callable(target):
-        raise UserError(f"{name!r} of {claim.distribution} is broken: it is not a class")
+    target = _load(claim, name)
     if not claim.entry.name.endswith(".*"):
         return target, {}
     variant = name.split(".", 1)[1]
@@ -271,6 +275,17 @@ def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
         hint = did_you_mean(variant, known) or f"; `zoo show {kind} {claim.entry.name}` lists them"
         raise UserError(f"{claim.entry.name[:-2]} has no {_one(kind)} named {variant!r}{hint}")
     return target, {"variant": variant}
+
+
+def _load(claim: _Claim, name: str) -> Any:
+    try:
+        target = claim.load()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{name!r} of {claim.distribution} is broken: {reason}") from error
+    if not callable(target):
+        raise UserError(f"{name!r} of {claim.distribution} is broken: it is not a class")
+    return target
 
 
 def _is_spec(value: object) -> bool:

@@ -1,0 +1,225 @@
+"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from zoo import __version__, registry
+from zoo.errors import UserError
+from zoo.progress import Reporter, stdout
+
+app = typer.Typer(
+    help="Compare, reproduce, write, check and use losses for deep metric learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Overrides = Annotated[
+    Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, such as loss.scale=32."),
+]
+
+
+def main() -> None:
+    """Run the command; say what was wrong with the input in words, not in a traceback."""
+    try:
+        app()
+    except UserError as error:
+        _complain(str(error))
+        sys.exit(2)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"metric-zoo {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped config.")],
+    overrides: Overrides = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget what the run folder holds; start anew.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
+) -> None:
+    """Train and evaluate an experiment; ends in a leaderboard.
+
+    The same command goes on with a run that was stopped. A finished run is not run again.
+
+    Examples: [cyan]zoo run ice_glyphs[/], [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32
+    seed=1[/]
+    """
+    from zoo import config as configuration
+
+    checked = configuration.load(config, overrides or [])
+    from zoo import leaderboard, runner
+    from zoo.train import DivergedError
+
+    try:
+        result = runner.run(checked, restart=restart, reporter=Reporter(quiet=quiet))
+    except (runner.InterruptedRunError, KeyboardInterrupt) as error:
+        again = shlex.join(["zoo", "run", config, *(overrides or [])])
+        _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
+        raise typer.Exit(1) from None
+    except DivergedError as error:
+        _complain(str(error))
+        raise typer.Exit(1) from None
+    console = stdout()
+    for board in leaderboard.boards(leaderboard.load(checked.output)):
+        if any(result["run"] == r["run"] for row in board.rows for r in row.results):
+            console.print(leaderboard.to_table(board, highlight=result["config"]))
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="losses, miners, samplers, backbones or datasets; all by default."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Also every class of pytorch-metric-learning.")
+    ] = False,
+) -> None:
+    """List what there is by name, plugins and broken plugins among it."""
+    console = stdout()
+    kinds = registry.KINDS if kind is None else (_kind(kind),)
+    for one in kinds:
+        names = registry.names(one)
+        others = registry.pml_names(one)
+        table = Table(title=one, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for head in ("name", "what it is", "from"):
+            table.add_column(head, overflow="fold")
+        for name in [*names, *(others if everything else [])]:
+            table.add_row(*_listing(registry.component(one, name)))
+        if names or everything:
+            console.print(table)
+        if others and not everything:
+            console.print(
+                f"[dim]and {len(others)} of pytorch-metric-learning as pml.<ClassName>; "
+                f"zoo list {one} --all shows them[/]"
+            )
+        console.print()
+
+
+@app.command()
+def show(
+    kind: Annotated[str, typer.Argument(help="losses, miners, samplers, backbones or datasets.")],
+    name: Annotated[str, typer.Argument(help="A name that `zoo list` shows, or pml.<ClassName>.")],
+) -> None:
+    """Show all that is known of one component: its arguments, paper and documentation."""
+    import inspect
+
+    console = stdout()
+    found = registry.describe(_kind(kind), name)
+    console.print(f"[bold]{escape(name)}[/]  {escape(found.summary)}")
+    facts = {"paper": found.paper, "from": found.distribution, "class": found.target}
+    for fact, text in facts.items():
+        if text:
+            console.print(f"{fact:<6} {escape(text)}")
+    if found.broken:
+        console.print(f"[red]broken {escape(found.broken)}[/]")
+        raise typer.Exit(1)
+    target = registry.load(_kind(kind), name)
+    if hasattr(target, "variants") and name.endswith(".*"):
+        console.print("\n" + escape(", ".join(name[:-1] + v for v in target.variants())))
+    if found.parameters:
+        console.print(_parameters(found))
+    console.print("\n" + escape(inspect.getdoc(target) or ""))
+
+
+@app.command("config")
+def config_(
+    config: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="A YAML file, or the name of a shipped config."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print a config with everything that it extends and every default filled in.
+
+    Without a name, list the configs that ship with the zoo.
+    """
+    from zoo import config as configuration
+
+    if config is None:
+        for name in configuration.shipped():
+            typer.echo(name)
+        return
+    typer.echo(configuration.dump(configuration.load(config, overrides or [])), nl=False)
+
+
+@app.command("leaderboard")
+def leaderboard_(
+    directory: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path(
+        "runs"
+    ),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
+    """Show the finished runs under a folder: Recall@K by data set, best first."""
+    from zoo import leaderboard
+
+    console = stdout()
+    for board in leaderboard.boards(leaderboard.load(directory)):
+        if markdown:
+            typer.echo(leaderboard.to_markdown(board))
+        else:
+            console.print(leaderboard.to_table(board))
+
+
+def _complain(message: str, prefix: str = "error: ") -> None:
+    Console(stderr=True, highlight=False).print(prefix + message, markup=False, soft_wrap=True)
+
+
+def _kind(name: str) -> registry.Kind:
+    registry.names(name)  # type: ignore[arg-type] # raises if there is no such kind
+    return name  # type: ignore[return-value]
+
+
+def _listing(component: registry.Component) -> tuple[str, str, str]:
+    name, summary = escape(component.name), escape(component.summary)
+    if component.broken:
+        return f"[red]{name}[/]", f"[red]broken: {escape(component.broken)}[/]", _origin(component)
+    paper = f" [dim]({escape(component.paper)})[/]" if component.paper else ""
+    return f"[cyan]{name}[/]", summary + paper, _origin(component)
+
+
+def _origin(component: registry.Component) -> str:
+    return "" if component.distribution == "metric-zoo" else escape(component.distribution)
+
+
+def _parameters(component: registry.Component) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for head in ("argument", "default", "type"):
+        table.add_column(head)
+    for parameter in component.parameters:
+        default = "required" if parameter.required else repr(parameter.default)
+        table.add_row(parameter.name, escape(default), escape(_type_name(parameter.annotation)))
+    return table
+
+
+def _type_name(annotation: Any) -> str:
+    import inspect
+
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return inspect.formatannotation(annotation).replace("typing.", "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What a result was obtained with: versions, hardware, the state of the user's repository."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("metric-zoo", "torch", "torchvision", "pytorch-metric-learning", "numpy", "pillow")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a number may depend on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """Return the device, the processor and the number of threads."""
+    return {
+        "device": device_name(device),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name that a person would give a device."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return (
+        f"{cpu_name()}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)
+    )
+
+
+def cpu_name() -> str:
+    """Return the processor's name, as far as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def git_state() -> dict[str, Any] | None:
+    """Return commit and cleanliness of the repository one is in; None outside of one."""
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "clean": _git("status", "--porcelain") == ""}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

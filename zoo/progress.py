@@ -1,0 +1,92 @@
+"""What a long job says while it works: a live bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+_T = TypeVar("_T")
+
+
+class Reporter:
+    """Speaks to the user on stderr, so that stdout holds results only."""
+
+    def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self.quiet = quiet
+        self.live = self.console.is_terminal and not quiet
+
+    def say(self, text: str) -> None:
+        """Print a line, unless quiet."""
+        if not self.quiet:
+            self.console.print(text, markup=False, soft_wrap=True)
+
+    def track(self, items: Iterable[_T], total: int, title: str) -> Iterator[_T]:
+        """Yield the items under a bar that goes away at the end."""
+        with self._bar(transient=True) as bar:
+            task = bar.add_task(title, total=total, rest="")
+            for item in items:
+                yield item
+                bar.advance(task)
+
+    @contextmanager
+    def training(self, start: int, total: int) -> Iterator[TrainingReport]:
+        """Open the report of a training that goes from iteration start to total."""
+        with self._bar(transient=False) as bar:
+            yield TrainingReport(self, bar, start, total)
+
+    def _bar(self, transient: bool) -> Progress:
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rest]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            transient=transient,
+            disable=not self.live,
+        )
+
+
+class TrainingReport:
+    """Iterations per second, loss, last Recall@1 and time left."""
+
+    def __init__(self, reporter: Reporter, bar: Progress, start: int, total: int) -> None:
+        self.reporter, self.bar, self.start, self.total = reporter, bar, start, total
+        self.began = time.perf_counter()
+        self.loss: float | None = None
+        self.recall: float | None = None
+        self.task = bar.add_task("training", total=total, completed=start, rest="")
+
+    def advance(self) -> None:
+        """Count one iteration."""
+        self.bar.advance(self.task)
+
+    def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
+        """Tell of a new loss or Recall@1 (a fraction)."""
+        self.loss = self.loss if loss is None else loss
+        self.recall = self.recall if recall is None else recall
+        speed = (iteration - self.start) / max(1e-9, time.perf_counter() - self.began)
+        parts = [f"{speed:.1f} it/s"]
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.4f}")
+        if self.recall is not None:
+            parts.append(f"R@1 {100 * self.recall:.2f}")
+        self.bar.update(self.task, rest="  ".join(parts))
+        if not self.reporter.live:
+            left = timedelta(seconds=round((self.total - iteration) / max(1e-9, speed)))
+            count = f"{iteration:>{len(str(self.total))}}/{self.total}"
+            self.reporter.say("  ".join([count, *parts, f"{left} left"]))
+
+
+def stdout() -> Console:
+    """Return a console for results; wide enough for a table when it is not a terminal."""
+    console = Console(highlight=False)
+    return console if sys.stdout.isatty() else Console(highlight=False, width=160)

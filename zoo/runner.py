@@ -1,0 +1,394 @@
+"""From a config to a finished run folder: assemble, train, evaluate, write, resume."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from zoo import config as configuration
+from zoo import environment, registry
+from zoo.base import BatchSampler, ImageDataset, Split
+from zoo.config import Component, Config
+from zoo.embedder import Embedder
+from zoo.errors import UserError
+from zoo.evaluate import Recall, recall_at_k
+from zoo.pipeline import evaluation_batches, training_batches
+from zoo.progress import Reporter, TrainingReport
+from zoo.results import CONFIG, RunFolder
+from zoo.train import Trainer, choose_device, choose_precision
+
+
+class InterruptedRunError(Exception):
+    """The user stopped the run; what was done is saved."""
+
+
+@dataclass
+class Experiment:
+    """The objects that a config stands for; those of training are None at 0 iterations."""
+
+    config: Config
+    device: torch.device
+    precision: str
+    workers: int
+    test: ImageDataset
+    embedder: Embedder
+    train: ImageDataset | None = None
+    loss: nn.Module | None = None
+    miner: Callable[[Tensor, Tensor], Any] | None = None
+    sampler: BatchSampler | None = None
+
+
+def run(
+    config: Config | str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    restart: bool = False,
+    reporter: Reporter | None = None,
+) -> dict[str, Any]:
+    """Run an experiment to its end and return its result, as ``result.json`` has it.
+
+    A run that was stopped goes on from its last checkpoint and ends as if it had never been
+    stopped, bit for bit on a CPU. A finished run is not run again.
+
+    Args:
+        config: a checked config, or the path or name of one.
+        overrides: ``key=value`` settings for a config given by path or name.
+        restart: forget what the run folder holds and start from the beginning.
+        reporter: where progress is told; by default on stderr.
+
+    Raises:
+        UserError: if the config or what it refers to cannot be used.
+        DivergedError: if the loss is no longer a number.
+        InterruptedRunError: if Ctrl-C or SIGTERM stopped it, after saving.
+    """
+    if not isinstance(config, Config):
+        config = configuration.load(config, overrides)
+    reporter = reporter or Reporter()
+    folder = RunFolder(Path(config.output) / config.run_name())
+    with folder.locked():
+        if restart:
+            folder.clear()
+        if folder.finished:
+            reporter.say(f"{folder.path} is finished; run again with --restart")
+            return folder.result()
+        return _run(config, folder, reporter)
+
+
+def assemble(config: Config) -> Experiment:
+    """Build the components of a config, in an order that the seed determines."""
+    device = choose_device(config.device)
+    test = _build_dataset(config, "test")
+    train = _build_dataset(config, "train") if config.train.iterations else None
+    _seed(config.seed)
+    backbone = _build("backbones", config.model.backbone, {})
+    embedder = Embedder(
+        backbone, config.model.embedding_size, config.model.pooling, config.model.freeze
+    )
+    layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
+    embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+    workers = config.train.workers
+    experiment = Experiment(
+        config,
+        device,
+        choose_precision(config.train.precision, device),
+        _default_workers(device, test) if workers is None else workers,
+        test,
+        embedder,
+    )
+    if train is not None:
+        _add_training(experiment, train)
+    return experiment
+
+
+def _add_training(experiment: Experiment, train: ImageDataset) -> None:
+    config = experiment.config
+    assert config.loss is not None
+    assert config.sampler is not None
+    sizes = {
+        "num_classes": len(train.class_names),
+        "embedding_size": experiment.embedder.embedding_size,
+    }
+    batches = {"labels": np.asarray(train.labels), "seed": config.seed}
+    experiment.train = train
+    experiment.sampler = _build("samplers", config.sampler, batches)
+    experiment.loss = _build("losses", config.loss, sizes).to(experiment.device)
+    if config.miner is not None:
+        experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
+
+
+def embed(
+    experiment: Experiment, dataset: ImageDataset, reporter: Reporter, title: str = "evaluating"
+) -> Tensor:
+    """Return the embeddings (N, d) of a data set in its order, in float32, on the device."""
+    size = experiment.config.evaluate.batch_size
+    batches = evaluation_batches(
+        dataset,
+        experiment.config.images,
+        batch_size=size,
+        workers=experiment.workers,
+        pin_memory=experiment.device.type == "cuda",
+    )
+    experiment.embedder.eval()
+    found = []
+    with torch.inference_mode():
+        for images in reporter.track(batches, -(-len(dataset) // size), title):
+            images = images.to(experiment.device, non_blocking=True)
+            found.append(experiment.embedder(images).float())
+    return torch.cat(found)
+
+
+def evaluate(experiment: Experiment, reporter: Reporter) -> Recall:
+    """Return Recall@K of the test split, as the network stands."""
+    embeddings = embed(experiment, experiment.test, reporter)
+    spec = experiment.config.evaluate
+    return recall_at_k(embeddings, experiment.test.labels, spec.ks, backend=spec.backend)
+
+
+def _run(config: Config, folder: RunFolder, reporter: Reporter) -> dict[str, Any]:
+    experiment = assemble(config)
+    folder.write(CONFIG, configuration.dump(config).encode())
+    _introduce(experiment, folder, reporter)
+    clock = Clock()
+    if config.train.iterations:
+        _Training(experiment, folder, reporter, clock).run()
+    try:
+        began = time.perf_counter()
+        recall = evaluate(experiment, reporter)
+    except KeyboardInterrupt:
+        raise InterruptedRunError("stopped during the evaluation") from None
+    result = _result(experiment, recall, clock, time.perf_counter() - began)
+    folder.finish(result, recall.ranks.numpy())
+    return result
+
+
+@dataclass
+class Clock:
+    """Seconds of training and images seen, over all the sittings of a run."""
+
+    seconds: float = 0.0
+    images: int = 0
+    _since: float | None = None
+
+    def start(self) -> None:
+        """Go on counting seconds."""
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop counting seconds."""
+        if self._since is not None:
+            self.seconds += time.perf_counter() - self._since
+        self._since = None
+
+
+class _Training:
+    """The outer loop of one sitting: from the last checkpoint, if there is one, to the end."""
+
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, reporter: Reporter, clock: Clock
+    ) -> None:
+        assert experiment.train is not None
+        assert experiment.sampler is not None
+        assert experiment.loss is not None
+        self.experiment, self.folder, self.reporter = experiment, folder, reporter
+        self.clock, self.config = clock, experiment.config
+        self.train, self.sampler = experiment.train, experiment.sampler
+        self.trainer = Trainer(
+            self.config,
+            experiment.embedder,
+            experiment.loss,
+            experiment.miner,
+            experiment.precision,
+        )
+        self.fingerprint = self.train.fingerprint()
+
+    def run(self) -> None:
+        """Train to the last iteration; raise InterruptedRunError if a signal asked to stop."""
+        self._resume()
+        trainer, total = self.trainer, self.config.train.iterations
+        batches = training_batches(
+            self.train,
+            self.config.images,
+            self.sampler,
+            seed=self.config.seed,
+            start=trainer.iteration,
+            stop=total,
+            workers=self.experiment.workers,
+            pin_memory=self.experiment.device.type == "cuda",
+        )
+        with (
+            _stop_on_signal() as stopped,
+            self.reporter.training(trainer.iteration, total) as report,
+        ):
+            self.clock.start()
+            for batch in batches:
+                trainer.step(batch)
+                self.clock.images += len(batch.indices)
+                report.advance()
+                self._tell(report)
+                if stopped() or self._due(self.config.train.checkpoint_every):
+                    self._save(batch.state)
+                if stopped() and trainer.iteration < total:
+                    raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
+        self.clock.stop()
+
+    def _due(self, every: int) -> bool:
+        done = self.trainer.iteration
+        return done % every == 0 or done == self.config.train.iterations
+
+    def _resume(self) -> None:
+        state = self.folder.load_checkpoint()
+        if state is not None:
+            if state["fingerprint"] != self.fingerprint:
+                raise UserError(
+                    f"{self.folder.path}: the training images have changed since this run began; "
+                    "bring them back, or start again with --restart"
+                )
+            self.trainer.load_state_dict(state)
+            self.sampler.load_state_dict(state["sampler"])
+            self.clock.seconds, self.clock.images = state["clock"]
+            self.reporter.say(f"resumed  from iteration {self.trainer.iteration}")
+        self.folder.rewind(self.trainer.iteration)
+
+    def _save(self, sampler_state: dict[str, Any]) -> None:
+        self.trainer.check()
+        self.clock.stop()
+        self.folder.save_checkpoint(
+            {
+                **self.trainer.state_dict(sampler_state),
+                "fingerprint": self.fingerprint,
+                "clock": [self.clock.seconds, self.clock.images],
+            }
+        )
+        self.clock.start()
+
+    def _tell(self, report: TrainingReport) -> None:
+        """Write and show the loss, and Recall@K, whenever the config asks for them."""
+        trainer, every = self.trainer, self.config.evaluate.every
+        if self._due(self.config.train.log_every):
+            trainer.check()
+            loss, norm = trainer.meter.read()
+            rate = trainer.optimizer.param_groups[0]["lr"]
+            self.folder.append(
+                {"iteration": trainer.iteration, "loss": loss, "gradient_norm": norm, "lr": rate}
+            )
+            report.show(trainer.iteration, loss=loss)
+        if every and trainer.iteration % every == 0 and trainer.iteration < report.total:
+            self.clock.stop()
+            recall = evaluate(self.experiment, self.reporter)
+            scores = {str(k): score for k, score in recall.items()}
+            self.folder.append({"iteration": trainer.iteration, "recall": scores})
+            report.show(trainer.iteration, recall=recall[min(recall)])
+            self.clock.start()
+
+
+def _result(
+    experiment: Experiment, recall: Recall, clock: Clock, evaluation_seconds: float
+) -> dict[str, Any]:
+    config, test = experiment.config, experiment.test
+    return {
+        "run": config.run_name(),
+        "config": config.name,
+        "digest": config.digest(),
+        "seed": config.seed,
+        "dataset": {
+            "name": config.dataset.name,
+            "fingerprint": test.fingerprint(),
+            "classes": len(test.class_names),
+            "images": len(test),
+        },
+        "loss": config.loss.name if config.loss else None,
+        "backbone": config.model.backbone.name,
+        "embedding_size": experiment.embedder.embedding_size,
+        "recall": {str(k): v for k, v in recall.items()},
+        "queries": recall.queries,
+        "unmatched": recall.unmatched,
+        "iterate": "last",
+        "iterations": config.train.iterations,
+        "paper": config.paper.model_dump(mode="json") if config.paper else None,
+        "seconds": {
+            "training": round(clock.seconds, 3),
+            "evaluation": round(evaluation_seconds, 3),
+        },
+        "images_per_second": round(clock.images / clock.seconds, 1) if clock.seconds else None,
+        "precision": experiment.precision,
+        "versions": environment.versions(),
+        "hardware": environment.hardware(experiment.device),
+        "git": environment.git_state(),
+        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _introduce(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> None:
+    config, embedder = experiment.config, experiment.embedder
+    reporter.say(f"run      {folder.path}")
+    for split, data in (("train", experiment.train), ("test", experiment.test)):
+        if data is not None:
+            sizes = f"{len(data.class_names):,} classes, {len(data):,} images"
+            reporter.say(f"{split:<8} {config.dataset.name}: {sizes}")
+    count = sum(p.numel() for p in embedder.parameters()) / 1e6
+    size = embedder.embedding_size
+    reporter.say(f"model    {config.model.backbone.name}, {size}-d, {count:.2f} M parameters")
+    if config.loss:
+        reporter.say(f"loss     {config.loss.name}")
+    reporter.say(f"device   {environment.device_name(experiment.device)}, {experiment.precision}")
+
+
+def _build_dataset(config: Config, split: Split) -> ImageDataset:
+    dataset: ImageDataset = _build("datasets", config.dataset, {"split": split})
+    if not len(dataset):
+        raise UserError(f"{config.dataset.name}: the {split} split has no images")
+    return dataset
+
+
+def _build(kind: registry.Kind, spec: Component, runtime: dict[str, Any]) -> Any:
+    return registry.assemble(kind, spec.name, spec.arguments, runtime)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _default_workers(device: torch.device, dataset: ImageDataset) -> int:
+    """Return 0 where batches are cut from memory or the CPU trains anyway, else up to 8."""
+    import os
+
+    if device.type == "cpu" or isinstance(getattr(dataset, "images", None), Tensor):
+        return 0
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is not held back."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(signum: int, frame: Any) -> None:
+        asked.set()
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+    for s in before:
+        signal.signal(s, ask)
+    try:
+        yield asked.is_set
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)

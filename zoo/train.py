@@ -1,0 +1,260 @@
+"""One training step, the optimiser's groups and schedule, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from zoo.config import Config, Optimizer, Schedule
+from zoo.embedder import Embedder
+from zoo.errors import UserError
+from zoo.pipeline import Batch
+
+_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+_NOT_TORCHS = {"name", "lr", "head_multiplier", "loss_multiplier"}
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class DivergedError(RuntimeError):
+    """The loss or its gradient is no longer a finite number."""
+
+
+class Trainer:
+    """Everything that changes while a network trains, and the step that changes it.
+
+    Args:
+        config: the experiment; it has an optimizer.
+        embedder: the network, on its device.
+        loss: called as the losses of pytorch-metric-learning are.
+        miner: picks what the loss looks at; None for all.
+        precision: fp32, bf16 or fp16, as :func:`choose_precision` returns it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        embedder: Embedder,
+        loss: nn.Module,
+        miner: Callable[[Tensor, Tensor], Any] | None,
+        precision: str,
+    ) -> None:
+        assert config.optimizer is not None
+        self.embedder, self.loss, self.miner = embedder, loss, miner
+        self.clip_norm = config.train.clip_norm
+        self.loss_name = config.loss.name if config.loss else "none"
+        self.device = next(embedder.parameters()).device
+        self.dtype = _DTYPES.get(precision)
+        self.iteration = 0
+        self.optimizer = make_optimizer(config.optimizer, embedder, loss)
+        factor = learning_rate_factor(config.schedule, config.train.iterations)
+        self.schedule = LambdaLR(self.optimizer, factor)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
+        self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
+        self.meter = Meter(self.device)
+
+    def step(self, batch: Batch) -> None:
+        """Learn from one batch."""
+        images = batch.images.to(self.device, non_blocking=True)
+        labels = batch.labels.to(self.device, non_blocking=True)
+        self.embedder.train()
+        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
+            embeddings = self.embedder(images)
+        # The loss and the miner are float32 work, whatever precision the network has.
+        embeddings = embeddings.float()
+        mined = None if self.miner is None else self.miner(embeddings.detach(), labels)
+        loss = self.loss(embeddings, labels, mined)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
+        self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
+        if self.device.type == "cpu":  # on a GPU the look would make it wait
+            self.check()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.schedule.step()
+        self.iteration += 1
+
+    def check(self) -> None:
+        """Stop if a loss or a gradient since the last check was not finite.
+
+        Raises:
+            DivergedError: naming the iteration, the loss and the batch.
+        """
+        found = self.meter.first_bad()
+        if found is None:
+            return
+        iteration, what, indices = found
+        shown = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
+        raise DivergedError(
+            f"iteration {iteration + 1}: the {what} of {self.loss_name} is not finite on the batch "
+            f"of {len(indices)} images {shown}; try a lower optimizer.lr, train.clip_norm=1.0, "
+            "schedule.warmup=100 or train.precision=fp32"
+        )
+
+    def state_dict(self, sampler_state: dict[str, Any]) -> dict[str, Any]:
+        """Return all that a run needs to go on as if it had not been stopped."""
+        return {
+            "iteration": self.iteration,
+            "embedder": self.embedder.state_dict(),
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": {"last_epoch": self.schedule.last_epoch},
+            "scaler": self.scaler.state_dict(),
+            "meter": self.meter.state_dict(),
+            "sampler": sampler_state,
+            "random": _random_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.iteration = state["iteration"]
+        self.embedder.load_state_dict(state["embedder"])
+        self.loss.load_state_dict(state["loss"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.last_epoch = state["schedule"]["last_epoch"]
+        self.scaler.load_state_dict(state["scaler"])
+        self.meter.load_state_dict(state["meter"])
+        _set_random_state(state["random"])
+
+
+class Meter:
+    """The mean loss since the last look, and the first number that was not finite.
+
+    It adds up on the device: looking at a number makes a GPU wait, so that is left to the caller.
+    """
+
+    def __init__(self, device: torch.device, remembered: int = 1000) -> None:
+        self.total = torch.zeros((), device=device)
+        self.norm = torch.zeros((), device=device)
+        self.count = 0
+        self.bad = torch.full((2,), -1, dtype=torch.int64, device=device)
+        self.recent: deque[tuple[int, list[int]]] = deque(maxlen=remembered)
+
+    def update(self, batch: Batch, loss: Tensor, norm: Tensor, check_norm: bool) -> None:
+        """Add the loss and the gradient norm of a batch."""
+        self.total += loss
+        self.norm = norm
+        self.count += 1
+        self.recent.append((batch.iteration, batch.indices))
+        fine = torch.stack([loss.isfinite(), norm.isfinite() if check_norm else loss.isfinite()])
+        self.bad = torch.where((self.bad < 0) & ~fine, batch.iteration, self.bad)
+
+    def read(self) -> tuple[float, float]:
+        """Return the mean loss since the last reading, and the last gradient norm."""
+        mean = float(self.total) / max(1, self.count)
+        self.total.zero_()
+        self.count = 0
+        return mean, float(self.norm)
+
+    def first_bad(self) -> tuple[int, str, list[int]] | None:
+        """Return (iteration, loss or gradient, indices of the images) of the first bad number."""
+        loss, gradient = self.bad.tolist()
+        if loss < 0 and gradient < 0:
+            return None
+        what = "gradient" if loss < 0 or 0 <= gradient < loss else "loss"
+        iteration = gradient if what == "gradient" else loss
+        return iteration, what, dict(self.recent).get(iteration, [])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sum that the next mean is made of."""
+        return {"total": self.total, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on adding to a saved sum."""
+        self.total = state["total"].to(self.total.device)
+        self.count = state["count"]
+
+
+def make_optimizer(spec: Optimizer, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
+    """Build the optimiser: the trunk, the new layers and the loss each have their own group."""
+    shares = {
+        "trunk": (list(embedder.trunk_parameters()), 1.0),
+        "head": (list(embedder.head_parameters()), spec.head_multiplier),
+        "loss": ([p for p in loss.parameters() if p.requires_grad], spec.loss_multiplier),
+    }
+    groups = [
+        {"params": parameters, "lr": spec.lr * multiplier, "name": name}
+        for name, (parameters, multiplier) in shares.items()
+        if parameters
+    ]
+    return _OPTIMIZERS[spec.name](groups, **spec.model_dump(exclude=_NOT_TORCHS))
+
+
+def learning_rate_factor(schedule: Schedule, iterations: int) -> Callable[[int], float]:
+    """Return the factor of the learning rate at iteration t, from 0."""
+
+    def decayed(t: int) -> float:
+        done = t / max(1, iterations)
+        if schedule.name == "cosine":
+            return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
+        if schedule.name == "linear":
+            return 1 + (schedule.final - 1) * done
+        if schedule.name == "step":
+            return schedule.gamma ** (t // schedule.every)
+        return 1.0
+
+    return lambda t: decayed(t) * min(1.0, (t + 1) / (schedule.warmup + 1))
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device a config asks for; auto takes a GPU if there is one.
+
+    Raises:
+        UserError: if there is no such device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda"):
+        index = int(name.partition(":")[2] or 0)
+        if index >= torch.cuda.device_count():
+            raise UserError(f"device={name}: this machine has {torch.cuda.device_count()} GPUs")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device=mps: not available on this machine")
+    return torch.device(name)
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """Return fp32, bf16 or fp16; auto is bf16 where the hardware multiplies it faster."""
+    if name != "auto":
+        return name
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return "bf16" if device.type == "cpu" and has_tiles() else "fp32"
+
+
+def _random_state() -> dict[str, Any]:
+    """Return the state of every global generator, in types that a safe loader admits."""
+    version, numbers, gauss = random.getstate()
+    numpy_state: Any = np.random.get_state(legacy=False)
+    numpy_state["state"]["key"] = numpy_state["state"]["key"].tolist()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": [version, list(numbers), gauss],
+        "numpy": numpy_state,
+    }
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    numpy_state = {**state["numpy"], "state": dict(state["numpy"]["state"])}
+    numpy_state["state"]["key"] = np.array(numpy_state["state"]["key"], dtype=np.uint32)
+    np.random.set_state(numpy_state)
