@@ -1,0 +1,240 @@
+"""Names, claims and arguments: what the registry promises."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import zoo
+from zoo import UserError, registry
+
+HEAVY = ("torch", "torchvision", "pytorch_metric_learning", "matplotlib", "sklearn")
+
+
+def run_python(code, *, path=None):
+    environment = {"PYTHONPATH": str(path)} if path else {}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    ).stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import zoo",
+        "import zoo; [zoo.names(k) for k in zoo.registry.KINDS]",
+        "import zoo.cli as c, contextlib, io, sys; sys.argv = ['zoo', 'list', '--all']\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): c.main()",
+        "import zoo.cli as c, contextlib, io, sys; sys.argv = ['zoo', '--help']\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): c.main()",
+    ],
+    ids=["import", "names", "list", "help"],
+)
+def test_nothing_heavy_is_imported(code):
+    loaded = json.loads(
+        run_python(f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)))")
+    )
+    assert "zoo" in loaded
+    assert not set(HEAVY) & set(loaded)
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_every_builtin_is_whole(kind):
+    for name in registry.names(kind):
+        found = registry.describe(kind, name)
+        assert found.broken is None
+        assert found.summary.endswith(".")
+        assert found.distribution == "metric-zoo"
+        assert registry.component(kind, name).summary == found.summary
+
+
+def test_every_pml_class_is_reachable_and_none_is_listed_by_hand():
+    for kind in ("losses", "miners"):
+        module = importlib.import_module(f"pytorch_metric_learning.{kind}")
+        public = {
+            f"pml.{name}"
+            for name, value in vars(module).items()
+            if isinstance(value, type) and not any(w in name for w in ("Base", "Generic", "Mixin"))
+        }
+        assert set(registry.pml_names(kind)) == public
+        for name in public:
+            assert registry.describe(kind, name).broken is None
+
+
+def test_unknown_names_are_met_with_near_ones():
+    with pytest.raises(UserError, match="no loss named 'icee'; did you mean ice?"):
+        zoo.build("losses", "icee")
+    with pytest.raises(UserError, match="did you mean pml.NTXentLoss?"):
+        zoo.build("losses", "pml.NTXnetLoss")
+    with pytest.raises(UserError, match="`zoo list losses` shows what there is"):
+        zoo.build("losses", "qqqqqqq")
+    with pytest.raises(UserError, match="no kind of component named 'loss'; did you mean losses?"):
+        zoo.build("loss", "ice")
+    with pytest.raises(UserError, match="torchvision has no backbone named 'resnet5'; did you"):
+        zoo.build("backbones", "torchvision.resnet5")
+    with pytest.raises(UserError, match="is a family"):
+        zoo.build("backbones", "torchvision.*")
+
+
+ARGUMENTS = [
+    ("ice", {"scael": 3}, "unknown argument scael; did you mean scale?"),
+    ("ice", {"scale": "64"}, "scale must be float, not '64'"),
+    ("ice", {"scale": True}, "scale must be float, not True"),
+    ("ice", {"reweight": 1}, "reweight must be bool, not 1"),
+    (
+        "pml.NTXentLoss",
+        {"temprature": 0.1},
+        "unknown argument temprature; did you mean temperature",
+    ),
+    ("pml.NTXentLoss", {"mat_based_loss": True}, "unknown argument mat_based_loss"),
+    ("pml.ArcFaceLoss", {"num_classes": 3}, "missing argument embedding_size"),
+    ("pml.ArcFaceLoss", {"num_classes": 3, "embedding_size": 2, "margin": "x"}, "must be float"),
+    ("pml.SubCenterArcFaceLoss", {}, "missing argument num_classes"),
+    ("pml.NTXentLoss", {"distance": {"name": "pml.LpDistance", "q": 1}}, "unknown argument q"),
+    ("pml.CrossBatchMemory", {"embedding_size": 4, "loss": {"name": "icee"}}, "did you mean ice?"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), ARGUMENTS)
+def test_wrong_arguments_are_caught_before_anything_is_built(name, arguments, message):
+    with pytest.raises(UserError) as error:
+        zoo.build("losses", name, **arguments)
+    assert message in str(error.value)
+
+
+def test_all_wrong_arguments_are_reported_together():
+    with pytest.raises(UserError) as error:
+        zoo.build("losses", "pml.ArcFaceLoss", marign=1, scale="x")
+    assert len(str(error.value).splitlines()) == 4
+
+
+def test_the_runtime_supplies_only_what_is_declared():
+    runtime = {"num_classes": 5, "embedding_size": 8}
+    assert registry.assemble("losses", "ice", {"scale": 3}, runtime).scale == 3
+    assert registry.assemble("losses", "pml.ArcFaceLoss", {}, runtime).W.shape == (8, 5)
+    own = registry.assemble("losses", "pml.ArcFaceLoss", {"num_classes": 7}, runtime)
+    assert own.W.shape == (8, 7)
+
+
+def test_nested_components_are_built():
+    loss = zoo.build(
+        "losses",
+        "pml.CrossBatchMemory",
+        embedding_size=8,
+        loss={"name": "pml.NTXentLoss", "distance": {"name": "pml.LpDistance", "p": 1}},
+        miner={"name": "pml.MultiSimilarityMiner", "epsilon": 0.2},
+    )
+    assert loss.loss.distance.p == 1
+    assert loss.miner.epsilon == 0.2
+
+
+@pytest.fixture
+def clean(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+@pytest.mark.usefixtures("clean")
+def test_register_in_a_notebook():
+    @zoo.register("losses", "mine")
+    class Mine:
+        """A loss of my own."""
+
+        paper = "Me 2026, Mine"
+
+        def __init__(self, weight: float = 1.0):
+            self.weight = weight
+
+    assert "mine" in zoo.names("losses")
+    assert zoo.build("losses", "mine", weight=2).weight == 2
+    found = zoo.describe("losses", "mine")
+    assert (found.summary, found.paper) == ("A loss of my own.", "Me 2026, Mine")
+    zoo.register("losses", "mine")(Mine)  # the cell is run again
+    for taken in ("ice", "mine", "pml.NTXentLoss"):
+        with pytest.raises(UserError, match="belongs to"):
+            zoo.register("losses", taken)(dict)
+
+
+def claim(monkeypatch, kind, *entries):
+    """Let other distributions claim names."""
+    own = registry._installed(kind)
+    extra = tuple(
+        (name, registry._Claim(EntryPoint(name, value, f"zoo.{kind}"), owner))
+        for name, value, owner in entries
+    )
+    monkeypatch.setattr(registry, "_installed", lambda k: own + extra if k == kind else ())
+
+
+def test_a_name_claimed_twice_is_an_error_for_that_name_only(monkeypatch):
+    claim(monkeypatch, "losses", ("ice", "their:ICE", "their-zoo 1.2"))
+    with pytest.raises(UserError, match=r"claimed by metric-zoo .* and their-zoo 1.2 \(their:ICE"):
+        zoo.build("losses", "ice")
+    assert "claimed by" in registry.component("losses", "ice").broken
+    assert zoo.build("losses", "pml.NTXentLoss")
+
+
+BROKEN = {
+    "no_module": ("nowhere_at_all:Loss", "", "no module nowhere_at_all"),
+    "no_class": ("plug:Other", "class Loss: ...", "plug does not define Other"),
+    "syntax": ("plug:Loss", "class Loss(:", "SyntaxError"),
+    "dependency": ("plug:Loss", "import not_installed_x\nclass Loss: ...", "not_installed_x"),
+    "raises": ("plug:Loss", "raise RuntimeError('boom')\nclass Loss: ...", "boom"),
+}
+
+
+@pytest.fixture
+def plug(monkeypatch, tmp_path):
+    """Return a function that writes the module ``plug`` and forgets an earlier one."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(source, module="plug"):
+        for name in ("plug", "inner"):
+            sys.modules.pop(name, None)
+        (tmp_path / f"{module}.py").write_text(source)
+        importlib.invalidate_caches()
+
+    yield write
+    for name in ("plug", "inner"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(("value", "source", "reason"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_plugin_is_listed_with_its_reason(monkeypatch, plug, value, source, reason):
+    plug(source)
+    claim(monkeypatch, "losses", ("bad", value, "bad-plugin 0.1"))
+    assert "bad" in zoo.names("losses")
+    assert reason in registry.component("losses", "bad").broken
+    assert reason in registry.describe("losses", "bad").broken
+    assert "plug" not in sys.modules
+    with pytest.raises(UserError, match=r"bad-plugin 0.1 is broken"):
+        zoo.build("losses", "bad")
+    assert zoo.build("losses", "ice")
+
+
+def test_what_only_breaks_when_used_is_told_then(monkeypatch, plug):
+    plug("x = 1 / 0\nclass Loss: ...")
+    claim(monkeypatch, "losses", ("late", "plug:Loss", "late-plugin 0.1"))
+    assert registry.component("losses", "late").broken is None
+    assert "ZeroDivisionError" in zoo.describe("losses", "late").broken
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        zoo.build("losses", "late")
+
+
+@pytest.mark.parametrize(
+    "source", ["from inner import Loss", "from inner import *", "import inner\nLoss = inner.Loss"]
+)
+def test_reexports_and_computed_names_are_not_called_broken(monkeypatch, plug, source):
+    plug("class Loss:\n    'A loss.'", "inner")
+    plug(source)
+    claim(monkeypatch, "losses", ("re", "plug:Loss", "re 0.1"))
+    assert registry.component("losses", "re").broken is None
+    assert zoo.build("losses", "re") is not None
