@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.table import Table
+from rich.text import Text
 
 from zoo.errors import UserError
 from zoo.results import RESULT, RunFolder
@@ -104,9 +105,8 @@ def boards(results: Iterable[dict[str, Any]]) -> list[Board]:
 
 def to_table(board: Board, highlight: str | None = None) -> Table:
     """Return a board for the terminal; ``highlight`` is the name of a config."""
-    from rich.text import Text
-
-    table = Table(title=f"Recall@K, percent: {board.title}", title_justify="left")
+    title = Text(f"Recall@K, percent: {board.title}", style="italic")
+    table = Table(title=title, title_justify="left")
     for i, head in enumerate([*_HEAD, *(f"R@{k}" for k in board.ks), "minutes"]):
         table.add_column(head, justify="left" if i < 3 else "right", no_wrap=i >= 3)
     for row in board.rows:
