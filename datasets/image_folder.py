@@ -1,0 +1,298 @@
+"""ImageFolder: folders of images, a folder for each class."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from zoo.base import Split
+from zoo.errors import UserError
+
+from ._images import MAX_PIXELS, Scan, check_split, extensions, hold_out, load_rgb, scan
+
+_SPLITS: tuple[Split, Split] = ("train", "test")
+_LISTED = 20  # names of unusable images in an error
+_LAYOUTS = (
+    "a folder that holds train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg, whose "
+    "classes are then divided"
+)
+
+
+class ImageFolder:
+    """Images in a folder for each class: train/ and test/ ones, or classes that are divided.
+
+    Two layouts are understood. ``root/train/<class>/`` and ``root/test/<class>/`` with no class in
+    both; or ``root/<class>/``, where ``test_share`` of the classes, drawn by ``split_seed``, are
+    for testing. The images of a class may lie in folders of its folder.
+
+    An image is a file that ends as one and is not hidden. All else is ignored and listed in
+    ``stray``: ``.DS_Store``, ``._x.jpg``, ``Thumbs.db``, ``__MACOSX/``, text, and symbolic links
+    that lead to a folder or out of ``root``, so that a stranger's archive cannot reach other files.
+
+    Every image, of both splits, is decoded before anything is trained; what has not changed since
+    (size and time of modification) is not read again at the next start. Images of any mode become
+    RGB, turned upright, transparency over white, deep gray scaled to 8 bits.
+
+    Args:
+        root: the folder, ``~`` allowed.
+        split: ``"train"`` or ``"test"``.
+        test_share: share of the classes for testing, where there are no train/ and test/.
+        split_seed: another number gives another division.
+        max_pixels: larger images are refused: a small file can take all of the memory.
+        skip_unreadable: leave out images that cannot be used, with a warning, instead of stopping.
+
+    Attributes:
+        labels: int64 array (N,), ascending from 0.
+        class_names: names of the folders, sorted.
+        files: the images, as paths from ``root`` with ``/``.
+        stray: what was ignored, likewise; folders end in ``/``.
+
+    Raises:
+        UserError: no such folder, no such layout, a class in train/ and in test/, fewer than two
+            classes to train on, or images that cannot be used; it names them.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        split: Split,
+        test_share: float = 0.5,
+        split_seed: int = 0,
+        max_pixels: int = MAX_PIXELS,
+        skip_unreadable: bool = False,
+    ) -> None:
+        check_split(split)
+        if not 0 < test_share < 1:
+            raise UserError(f"dataset.test_share is {test_share}; it must be between 0 and 1")
+        self.root = _existing(root)
+        self.split = split
+        self.test_share, self.split_seed, self.max_pixels = test_share, split_seed, max_pixels
+        found, checked = self._look()
+        self.stray = found.stray
+        _report_stray(self.root, found.stray)
+        _report_unreadable(self.root, checked.unreadable, skip_unreadable)
+        classes = _without_empty(self.root, found, checked)[split]
+        _check_number(self.root, split, classes, found.stray)
+        self.class_names = [_printable(name) for name in classes]
+        self.files = list(_files(classes))
+        self.labels: NDArray[np.int64] = np.repeat(
+            np.arange(len(classes)), [len(files) for files in classes.values()]
+        )
+        self._fingerprint = _digest(split, self.files, checked.digests)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return load_rgb(self.root / self.files[index], self.max_pixels), int(self.labels[index])
+
+    def fingerprint(self) -> str:
+        """Return a digest of the split, and of names and content of its images when opened."""
+        return self._fingerprint
+
+    def verify(self) -> list[str]:
+        """Return a line for each stray or unusable file, and each image in train and in test.
+
+        It looks at the files as they are now; unchanged ones are not read again.
+        """
+        found, checked = self._look()
+        lines = [f"{name!r} is ignored: not an image of a class" for name in found.stray]
+        lines += [f"{name!r} cannot be used: {why}" for name, why in checked.unreadable.items()]
+        tested = {
+            checked.digests[f]: f for f in _files(found.classes["test"]) if f in checked.digests
+        }
+        for name in _files(found.classes["train"]):
+            twin = tested.get(checked.digests.get(name, ""))
+            if twin is not None:
+                lines.append(f"{name!r} for training and {twin!r} for testing are the same image")
+        return lines
+
+    def _look(self) -> tuple[_Found, Scan]:
+        found = _find(self.root, self.test_share, self.split_seed)
+        names = [*_files(found.classes["train"]), *_files(found.classes["test"])]
+        return found, scan(self.root, names, self.max_pixels)
+
+
+Classes = dict[str, list[str]]  # by name of the class, its files as paths from root
+
+
+class _Found(NamedTuple):
+    """What lies in the folder, no file opened yet."""
+
+    classes: dict[Split, Classes]
+    stray: list[str]
+
+
+def _existing(root: str) -> Path:
+    try:
+        folder = Path(root).expanduser()
+        if root and folder.is_dir():
+            return folder.resolve()
+        problem = "is not a folder" if root and folder.exists() else "does not exist"
+    except (OSError, RuntimeError) as error:  # no permission to look there; ~ of nobody
+        raise UserError(f"dataset.root={root!r}: {error}; set it to {_LAYOUTS}") from error
+    here = "" if folder.is_absolute() else f" (seen from {str(Path.cwd())!r})"
+    raise UserError(f"dataset.root={root!r} {problem}{here}; set it to {_LAYOUTS}")
+
+
+def _find(root: Path, test_share: float, split_seed: int) -> _Found:
+    present = [s for s in _SPLITS if (root / s).is_dir() and not (root / s).is_symlink()]
+    if len(present) == 1:
+        raise UserError(
+            f"{str(root)!r} has a folder {present[0]}/ but not the other of train/ and test/ (a "
+            f"symbolic link does not count); set dataset.root to {_LAYOUTS}"
+        )
+    stray: list[str] = []
+    if present:
+        stray += [_name(root, e) for e in _entries(root) if e.name not in _SPLITS]
+        train, test = (_classes(root, split, stray) for split in _SPLITS)
+        _check_disjoint(root, train, test)
+    else:
+        train = _classes(root, "", stray)
+        held_out = hold_out([name for name in train if train[name]], test_share, split_seed)
+        test = {name: train.pop(name) for name in sorted(held_out)}
+    return _Found({"train": train, "test": test}, stray)
+
+
+def _classes(root: Path, within: str, stray: list[str]) -> Classes:
+    """Return the classes of ``root/within``; what else is there is added to the stray."""
+    classes = {}
+    for entry in _entries(root / within):
+        if _is_folder(entry):
+            classes[entry.name] = _images(root, entry.path, stray)
+        else:
+            stray.append(_name(root, entry))
+    return classes
+
+
+def _images(root: Path, folder: str, stray: list[str]) -> list[str]:
+    names = []
+    pending = [folder]
+    while pending:
+        for entry in _entries(pending.pop()):
+            if _is_folder(entry):
+                pending.append(entry.path)
+            elif _is_image(root, entry):
+                names.append(_name(root, entry))
+            else:
+                stray.append(_name(root, entry))
+    return sorted(names)
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(os.fspath(folder)) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(f"folder {str(folder)!r} cannot be listed: {error.strerror}") from error
+
+
+def _name(root: Path, entry: os.DirEntry[str]) -> str:
+    name = entry.path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
+    return name + "/" * entry.is_dir(follow_symlinks=False)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and not _is_hidden(entry.name)
+
+
+def _is_image(root: Path, entry: os.DirEntry[str]) -> bool:
+    if _is_hidden(entry.name) or not entry.name.lower().endswith(extensions()):
+        return False
+    if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+        return False
+    return entry.is_file()
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _check_disjoint(root: Path, train: Classes, test: Classes) -> None:
+    both = [name for name in train if name in test]
+    if both:
+        raise UserError(
+            f"{len(both)} of the classes in {str(root)!r} are in train/ and in test/: "
+            f"{_some(both)}; a class may be in one of them only"
+        )
+
+
+def _check_number(root: Path, split: Split, classes: Classes, stray: list[str]) -> None:
+    least = {"train": 2, "test": 1}[split]
+    if len(classes) < least:
+        found = f" ({_some(list(classes))})" if classes else ""
+        ignored = f"; ignored: {_some(stray)}" if stray else ""
+        raise UserError(
+            f"{str(root)!r} has {len(classes)} classes with images for split {split}{found}, "
+            f"needed are {least}{ignored}; set dataset.root to {_LAYOUTS}"
+        )
+
+
+def _report_stray(root: Path, stray: list[str]) -> None:
+    if stray:
+        text = f"{str(root)!r}: {len(stray)} stray files or folders ignored: {_some(stray)}"
+        warnings.warn(text, stacklevel=3)
+
+
+def _report_unreadable(root: Path, unreadable: dict[str, str], skip: bool) -> None:
+    if not unreadable:
+        return
+    if skip:
+        text = f"{str(root)!r}: {len(unreadable)} unusable images left out: {_some([*unreadable])}"
+        warnings.warn(text, stacklevel=3)
+        return
+    lines = [f"  {name!r}: {why}" for name, why in unreadable.items()]
+    if len(lines) > _LISTED:
+        lines[_LISTED:] = [f"  and {len(lines) - _LISTED} more"]
+    raise UserError(
+        "\n".join([f"{str(root)!r}: {len(unreadable)} images cannot be used:", *lines])
+        + "\ndelete them, or set dataset.skip_unreadable=true to leave them out"
+    )
+
+
+def _without_empty(root: Path, found: _Found, checked: Scan) -> dict[Split, Classes]:
+    """Return the classes with their usable images; warn of those that have none."""
+    classes: dict[Split, Classes] = {"train": {}, "test": {}}
+    empty = []
+    for split in _SPLITS:
+        for name, files in found.classes[split].items():
+            usable = [file for file in files if file in checked.digests]
+            if usable:
+                classes[split][name] = usable
+            else:
+                empty.append(name)
+    if empty:
+        text = f"{str(root)!r}: {len(empty)} classes without images ignored: {_some(empty)}"
+        warnings.warn(text, stacklevel=3)
+    return classes
+
+
+def _digest(split: str, files: list[str], digests: dict[str, str]) -> str:
+    # No absolute path and no time: the same files elsewhere are the same data.
+    whole = hashlib.sha256(split.encode())
+    for name in files:
+        whole.update(os.fsencode(name) + b"\0" + digests[name].encode())
+    return whole.hexdigest()[:16]
+
+
+def _files(classes: Classes) -> Iterator[str]:
+    return (file for files in classes.values() for file in files)
+
+
+def _some(names: Sequence[str], count: int = 5) -> str:
+    """Return the first few names, quoted, since a name may hold a line break, and how many more."""
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(map(repr, names[:count])) + more
+
+
+def _printable(name: str) -> str:
+    # A file name of undecodable bytes holds lone surrogates, which no report could be written with.
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

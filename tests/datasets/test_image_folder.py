@@ -1,0 +1,450 @@
+"""ImageFolder: what counts as an image, and what a user is told of the rest."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from zoo.base import ImageDataset
+from zoo.datasets import _images
+from zoo.datasets.image_folder import ImageFolder
+from zoo.errors import UserError
+
+BIRDS = Path(__file__).parents[3] / "shared" / "data" / "birds"
+HOSTILE = ["<script>", "a_b & 50%", "étude 鳥 🐦", "x\ny", "-rf", "$(id)", "'\"", "..x."]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("ZOO_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def examined(monkeypatch):
+    """The names of the files that were opened by the scan."""
+    names = []
+    examine = _images._examine
+
+    def note(root, name, max_pixels):
+        names.append(name)
+        return examine(root, name, max_pixels)
+
+    monkeypatch.setattr(_images, "_examine", note)
+    return names
+
+
+def put(path, value=0):
+    """Write an image; the value decides over its content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 6), (value % 256, value // 256, 7)).save(path)
+
+
+def fill(root, names, each=3):
+    for n, name in enumerate(names):
+        for i in range(each):
+            put(root / name / f"{i}.png", n * each + i)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path):
+    return fill(tmp_path / "data", ["train/a", "train/b", "test/c", "test/d"])
+
+
+@pytest.fixture
+def flat(tmp_path):
+    return fill(tmp_path / "flat", "abcdefghij")
+
+
+@pytest.fixture(params=["root", "flat"])
+def either(request):
+    return request.getfixturevalue(request.param)
+
+
+def both(root, **options):
+    return ImageFolder(str(root), "train", **options), ImageFolder(str(root), "test", **options)
+
+
+def test_train_and_test_folders(root):
+    train, test = both(root)
+    assert train.class_names == ["a", "b"]
+    assert test.class_names == ["c", "d"]
+    assert train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert train.labels.dtype == np.int64
+    assert train.files == [f"train/{c}/{i}.png" for c in "ab" for i in range(3)]
+    assert isinstance(train, ImageDataset)
+    image, label = test[-1]
+    assert (image.mode, label, type(label)) == ("RGB", 1, int)
+    assert image.getpixel((0, 0)) == (11, 0, 7)
+    assert train.stray == train.verify() == []
+    with pytest.raises(IndexError):
+        train[6]
+
+
+def test_classes_are_divided(flat):
+    train, test = both(flat)
+    assert sorted(train.class_names + test.class_names) == list("abcdefghij")
+    assert len(train.class_names) == 5
+    assert len(train) == len(test) == 15
+    assert train.class_names == sorted(train.class_names)
+    fewer = both(flat, test_share=0.2)
+    assert set(fewer[1].class_names) < set(test.class_names)
+    assert len(fewer[1].class_names) == 2
+    assert both(flat, split_seed=1)[1].class_names != test.class_names
+
+
+def test_nested_folders_and_endings(root):
+    put(root / "train/a/deep/deeper/x.JPG")
+    put(root / "train/a/y.jpeg")
+    put(root / "train/a/z.webp")
+    train = ImageFolder(str(root), "train")
+    assert {"train/a/deep/deeper/x.JPG", "train/a/y.jpeg", "train/a/z.webp"} <= set(train.files)
+    assert train.labels.tolist() == [0] * 6 + [1] * 3
+    assert train.stray == []
+
+
+def test_hostile_class_names(tmp_path):
+    fill(tmp_path, [f"{split}/{split[1]}{name}" for split in ("train", "test") for name in HOSTILE])
+    train, test = both(tmp_path)
+    assert train.class_names == sorted("r" + name for name in HOSTILE)
+    assert test.class_names == sorted("e" + name for name in HOSTILE)
+    assert test[-1][1] == len(HOSTILE) - 1
+    (tmp_path / "train" / "rx\ny" / "bad.png").touch()
+    with pytest.raises(UserError, match=r"rx\\ny/bad.png': empty") as error:
+        ImageFolder(str(tmp_path), "train")
+    assert len(str(error.value).splitlines()) == 3
+
+
+def test_undecodable_class_name_can_be_written(root):
+    folder = os.fsencode(root) + b"/train/caf\xe9"
+    try:
+        Path(os.fsdecode(folder)).mkdir()
+    except OSError:
+        pytest.skip("this file system takes Unicode only")
+    put(Path(os.fsdecode(folder)) / "x.png")
+    train = ImageFolder(str(root), "train")
+    assert train.class_names == ["a", "b", "caf\\xe9"]
+    "".join([*train.class_names, train.fingerprint()]).encode()
+    assert train[6][1] == 2
+
+
+STRAY = [".DS_Store", "._0.png", "Thumbs.db", "notes.txt", "Makefile", "figure.eps", ".hidden.png"]
+
+
+def test_stray_files_are_ignored_and_named(either):
+    clean, *_ = both(either)
+    inside = either / clean.files[0].rpartition("/")[0]
+    for name in STRAY:
+        (inside / name).write_bytes(b"not an image")
+    put(either / "__MACOSX/a/._0.png")
+    put(either / ".git/x/0.png")
+    put(either / "loose.png")
+    with pytest.warns(UserWarning, match=rf"{len(STRAY) + 3} stray .* and \d+ more") as caught:
+        data = ImageFolder(str(either), "train")
+    assert len(caught) == 1
+    prefix = inside.relative_to(either).as_posix()
+    expected = [f"{prefix}/{name}" for name in STRAY] + ["__MACOSX/", ".git/", "loose.png"]
+    assert sorted(data.stray) == sorted(expected)
+    assert (data.files, data.fingerprint()) == (clean.files, clean.fingerprint())
+    assert len(data.verify()) == len(expected)
+    assert all(any(repr(name) in line for line in data.verify()) for name in expected)
+
+
+def test_other_folders_beside_train_and_test(root):
+    put(root / "val/a/0.png")
+    put(root / "train/loose.png")
+    with pytest.warns(UserWarning, match="val/"):
+        assert sorted(ImageFolder(str(root), "test").stray) == ["train/loose.png", "val/"]
+
+
+@pytest.mark.filterwarnings("ignore:.*stray")
+def test_links_out_of_root_are_not_followed(root, tmp_path):
+    put(tmp_path / "secret.png")
+    (root / "train/a/out.png").symlink_to(tmp_path / "secret.png")
+    (root / "train/a/gone.png").symlink_to(root / "nothing.png")
+    (root / "train/a/loop").symlink_to(root / "train")
+    (root / "train/c").symlink_to(root / "test/c")
+    (root / "train/a/in.png").symlink_to(root / "train/a/0.png")
+    train = ImageFolder(str(root), "train")
+    assert train.class_names == ["a", "b"]
+    assert "train/a/in.png" in train.files
+    assert len(train) == 7
+    assert sorted(train.stray) == ["train/a/gone.png", "train/a/loop", "train/a/out.png", "train/c"]
+
+
+def test_root_may_be_a_link_or_relative(root, tmp_path, monkeypatch):
+    whole = ImageFolder(str(root), "train").fingerprint()
+    (tmp_path / "link").symlink_to(root)
+    assert ImageFolder(str(tmp_path / "link"), "train").fingerprint() == whole
+    monkeypatch.chdir(tmp_path)
+    data = ImageFolder("data", "train")
+    monkeypatch.chdir("/")
+    assert len(data[0]) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_named_pipe_does_not_hang(root):
+    os.mkfifo(root / "train/a/pipe.png")
+    with pytest.warns(UserWarning, match="pipe"):
+        assert len(ImageFolder(str(root), "train")) == 6
+
+
+def spoil(root):
+    """Put four unusable files, two in each split; return their names and what they suffer from."""
+    Image.effect_noise((64, 64), 100).save(root / "train/a/half.jpg")
+    half = (root / "train/a/half.jpg").read_bytes()[:1000]
+    (root / "train/a/half.jpg").write_bytes(half)
+    (root / "train/b/empty.png").write_bytes(b"")
+    (root / "test/c/text.png").write_text("404 not found")
+    (root / "test/d/eps.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 6\n")
+    return {
+        "train/a/half.jpg": "truncated",
+        "train/b/empty.png": "empty file",
+        "test/c/text.png": "not an image",
+        "test/d/eps.jpg": "not an image",
+    }
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_unreadable_images_are_named_before_training(root, split):
+    bad = spoil(root)
+    with pytest.raises(UserError, match=r"4 images.*") as error:
+        ImageFolder(str(root), split)
+    text = str(error.value)
+    for name, why in bad.items():
+        assert re.search(f"'{name}': .*{why}", text)
+    assert "dataset.skip_unreadable=true" in text
+    assert "object at 0x" not in text
+
+
+def test_unreadable_images_can_be_skipped(root):
+    clean = ImageFolder(str(root), "train").fingerprint()
+    bad = spoil(root)
+    with pytest.warns(UserWarning, match=r"4 unusable images left out: 'train/a/half\.jpg'"):
+        train = ImageFolder(str(root), "train", skip_unreadable=True)
+    assert len(train) == 6
+    assert train.fingerprint() == clean
+    lines = train.verify()
+    assert len(lines) == 4
+    for name, why in bad.items():
+        assert any(repr(name) in line and why in line for line in lines)
+
+
+def test_long_list_of_unreadable_images_is_cut(root):
+    for i in range(25):
+        (root / f"train/a/bad{i:02}.png").touch()
+    with pytest.raises(UserError, match=r"25 images") as error:
+        ImageFolder(str(root), "train")
+    assert str(error.value).count("empty file") == 20
+    assert "and 5 more" in str(error.value)
+
+
+def test_class_without_usable_images_is_ignored(root):
+    (root / "train/empty").mkdir()
+    (root / "train/bad").mkdir()
+    (root / "train/bad/0.png").touch()
+    with (
+        pytest.warns(UserWarning, match="1 unusable images left out: 'train/bad/0.png'"),
+        pytest.warns(UserWarning, match="2 classes without images ignored: 'bad', 'empty'"),
+    ):
+        train = ImageFolder(str(root), "train", skip_unreadable=True)
+    assert train.class_names == ["a", "b"]
+    assert train.labels.max() == 1
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_bomb_is_refused_and_the_limit_can_be_raised(root):
+    Image.new("1", (300, 300)).save(root / "train/a/big.png")
+    options = {"root": str(root), "split": "train"}
+    with pytest.raises(
+        UserError, match=r"'train/a/big\.png': it has 90,000 .*dataset\.max_pixels="
+    ):
+        ImageFolder(**options, max_pixels=89_999)
+    assert len(ImageFolder(**options, max_pixels=90_000)) == 7
+    # what is remembered from there does not let it through again
+    with pytest.raises(UserError, match="90,000"):
+        ImageFolder(**options, max_pixels=89_999)
+    with pytest.warns(UserWarning, match="unusable"):
+        assert len(ImageFolder(**options, max_pixels=89_999, skip_unreadable=True)) == 6
+
+
+def test_file_that_breaks_later_is_named(root):
+    train = ImageFolder(str(root), "train")
+    (root / "train/a/1.png").write_bytes(b"")
+    with pytest.raises(UserError, match=r"train/a/1\.png' cannot be used"):
+        train[1]
+
+
+def test_every_file_is_opened_once(either, examined):
+    train, test = both(either)
+    assert Counter(examined) == Counter(train.files + test.files)
+    both(either)
+    train.verify()
+    assert len(examined) == len(train) + len(test)
+
+
+def test_changed_file_is_opened_again(root, examined):
+    train, _ = both(root)
+    examined.clear()
+    put(root / "train/a/1.png", 99)
+    os.utime(root / "train/a/1.png", ns=(1, 1))
+    assert ImageFolder(str(root), "train").fingerprint() != train.fingerprint()
+    assert examined == ["train/a/1.png"]
+    (root / "train/a/1.png").write_bytes(b"")
+    with pytest.raises(UserError, match="empty file"):
+        ImageFolder(str(root), "train")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"train/a/0.png": 3}', b'{"x": [1]}', b"\xff\xfe"]
+)
+def test_corrupt_cache_is_no_obstacle(root, cache, examined, content):
+    both(root)
+    (store,) = cache.iterdir()
+    store.write_bytes(content)
+    examined.clear()
+    train, test = both(root)
+    assert Counter(examined) == Counter(train.files + test.files)
+
+
+def test_interrupted_scan_goes_on(root, cache, monkeypatch):
+    examine, asked, breaking = _images._examine, [], ["test/d/1.png"]
+
+    def interrupt(root, name, max_pixels):
+        asked.append(name)
+        if name in breaking:
+            raise KeyboardInterrupt
+        return examine(root, name, max_pixels)
+
+    monkeypatch.setattr(_images, "_examine", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ImageFolder(str(root), "train")
+    assert [path.suffix for path in cache.iterdir()] == [".json"]
+    asked.clear()
+    breaking.clear()
+    assert len(ImageFolder(str(root), "test")) == 6
+    assert sorted(asked) == ["test/d/1.png", "test/d/2.png"]
+
+
+def test_no_place_for_a_cache(root, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="ZOO_CACHE"):
+        assert len(ImageFolder(str(root), "train")) == 6
+
+
+def test_fingerprint_is_that_of_names_and_content(root, tmp_path):
+    train, test = both(root)
+    assert train.fingerprint() != test.fingerprint()
+    shutil.copytree(root, tmp_path / "elsewhere")
+    for path in (tmp_path / "elsewhere").rglob("*.png"):
+        os.utime(path, (5, 5))
+    assert ImageFolder(str(tmp_path / "elsewhere"), "train").fingerprint() == train.fingerprint()
+    prints = {train.fingerprint()}
+    put(root / "test/c/1.png", 77)
+    assert ImageFolder(str(root), "train").fingerprint() in prints
+    put(root / "train/a/1.png", 77)
+    prints.add(ImageFolder(str(root), "train").fingerprint())
+    (root / "train/a/2.png").rename(root / "train/a/3.png")
+    prints.add(ImageFolder(str(root), "train").fingerprint())
+    (root / "train/b/2.png").rename(root / "train/a/2.png")
+    prints.add(ImageFolder(str(root), "train").fingerprint())
+    (root / "train/a").rename(root / "train/z")
+    prints.add(ImageFolder(str(root), "train").fingerprint())
+    (root / "train/z/0.png").unlink()
+    prints.add(ImageFolder(str(root), "train").fingerprint())
+    assert len(prints) == 6
+
+
+def test_same_content_in_train_and_test_is_told(root):
+    shutil.copy(root / "train/a/1.png", root / "test/d/copy.png")
+    shutil.copy(root / "train/a/1.png", root / "train/b/copy.png")
+    (data, _) = both(root)
+    lines = data.verify()
+    assert len(lines) == 2
+    assert all("'test/d/copy.png'" in line for line in lines)
+
+
+def test_verify_sees_what_happened_since(root):
+    train = ImageFolder(str(root), "train")
+    (root / "test/c/1.png").write_bytes(b"")
+    assert train.verify() == ["'test/c/1.png' cannot be used: empty file"]
+
+
+def test_pickles(root):
+    train = ImageFolder(str(root), "train")
+    copy = pickle.loads(pickle.dumps(train))
+    assert copy.fingerprint() == train.fingerprint()
+    assert copy[0][0].tobytes() == train[0][0].tobytes()
+
+
+@pytest.mark.parametrize("there", ["", "/", "no such\nfolder", "~nobody_of_that_name/x", "file"])
+def test_missing_root(tmp_path, monkeypatch, there):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    if there == "/":
+        there = str(tmp_path / "gone")
+    with pytest.raises(UserError, match=r"dataset\.root=.*set it to .*train/<class>"):
+        ImageFolder(there, "train")
+
+
+@pytest.mark.parametrize("missing", ["train", "test"])
+def test_half_a_layout(root, missing):
+    shutil.rmtree(root / missing)
+    with pytest.raises(UserError, match=r"but not the other of train/ and test/.*dataset\.root"):
+        ImageFolder(str(root), "train")
+
+
+def test_class_in_both_splits(root):
+    put(root / "test/b/0.png")
+    with pytest.raises(UserError, match=r"1 of the classes .* in train/ and in test/: 'b'"):
+        ImageFolder(str(root), "test")
+
+
+def test_too_few_classes(tmp_path):
+    with pytest.raises(UserError, match=r"has 0 classes .* needed are 2"):
+        ImageFolder(str(tmp_path), "train")
+    fill(tmp_path, ["a"])
+    with pytest.raises(UserError, match=r"has 1 classes .*'a'.* needed are 2"):
+        ImageFolder(str(tmp_path), "train")
+    fill(tmp_path, "ab")
+    with pytest.raises(UserError, match=r"has 1 classes"):
+        ImageFolder(str(tmp_path), "train")
+    fill(tmp_path, "abc")
+    train, test = both(tmp_path)
+    assert (len(train.class_names), len(test.class_names)) == (2, 1)
+
+
+@pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, float("nan")])
+def test_options(root, share):
+    with pytest.raises(UserError, match="'valid'"):
+        ImageFolder(str(root), "valid")
+    with pytest.raises(UserError, match=r"dataset\.test_share"):
+        ImageFolder(str(root), "train", test_share=share)
+
+
+def test_nothing_is_said_when_all_is_well(either, capfd):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both(either)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not BIRDS.is_dir(), reason="the birds are not here")
+def test_birds():
+    train, test = both(BIRDS)
+    assert (len(train), len(train.class_names)) == (3428, 58)
+    assert (len(test), len(test.class_names)) == (2474, 42)
+    assert train.stray == train.verify() == []
+    assert train[0][0].size == (128, 128)
