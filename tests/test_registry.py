@@ -87,20 +87,18 @@ def test_unknown_names_are_met_with_near_ones():
 
 
 ARGUMENTS = [
-    ("ice", {"scael": 3}, "unknown argument scael; did you mean scale?"),
-    ("ice", {"scale": "64"}, "scale must be float, not '64'"),
-    ("ice", {"scale": True}, "scale must be float, not True"),
-    ("ice", {"reweight": 1}, "reweight must be bool, not 1"),
-    (
-        "pml.NTXentLoss",
-        {"temprature": 0.1},
-        "unknown argument temprature; did you mean temperature",
-    ),
-    ("pml.NTXentLoss", {"mat_based_loss": True}, "unknown argument mat_based_loss"),
-    ("pml.ArcFaceLoss", {"num_classes": 3}, "missing argument embedding_size"),
-    ("pml.ArcFaceLoss", {"num_classes": 3, "embedding_size": 2, "margin": "x"}, "must be float"),
-    ("pml.SubCenterArcFaceLoss", {}, "missing argument num_classes"),
-    ("pml.NTXentLoss", {"distance": {"name": "pml.LpDistance", "q": 1}}, "unknown argument q"),
+    ("ice", {"scael": 3}, "scael: unknown argument of ice; did you mean scale?"),
+    ("ice", {"scale": "64"}, "scale: must be a number, not '64', which is text"),
+    ("ice", {"scale": True}, "scale: must be a number, not true"),
+    ("ice", {"reweight": 1}, "reweight: must be true or false, not 1"),
+    ("ice", {"block": 1.5}, "block: must be a whole number or null, not 1.5"),
+    ("pml.NTXentLoss", {"temprature": 0.1}, "temprature: unknown argument of pml.NTXentLoss; did"),
+    ("pml.NTXentLoss", {"mat_based_loss": True}, "mat_based_loss: unknown argument"),
+    ("pml.ArcFaceLoss", {"num_classes": 3}, "embedding_size: missing argument of pml.ArcFaceLoss"),
+    ("pml.ArcFaceLoss", {"num_classes": 3, "embedding_size": 2, "margin": "x"}, "must be a number"),
+    ("pml.SubCenterArcFaceLoss", {}, "num_classes: missing argument"),
+    ("pml.NTXentLoss", {"distance": {"name": "pml.LpDistance", "q": 1}}, "distance.q: unknown"),
+    ("pml.NTXentLoss", {"distanc": {"name": "pml.LpDistance"}}, "distanc: unknown argument"),
     ("pml.CrossBatchMemory", {"embedding_size": 4, "loss": {"name": "icee"}}, "did you mean ice?"),
 ]
 

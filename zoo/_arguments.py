@@ -27,7 +27,7 @@ class Parameter(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong; ``argument`` is None where it concerns the component as a whole."""
+    """What is wrong with an argument; None where it concerns the component as a whole."""
 
     argument: str | None
     message: str
@@ -63,25 +63,30 @@ def parameters_of(target: Any) -> tuple[Parameter, ...]:
 
 
 def check(
-    target: Any, given: Mapping[str, Any], supplied: Collection[str], reserved: Collection[str]
+    owner: str,
+    target: Any,
+    given: Mapping[str, Any],
+    supplied: Collection[str] = (),
+    reserved: Collection[str] = (),
 ) -> list[Problem]:
     """Return what is wrong with the given arguments.
 
     Args:
+        owner: what messages call the component.
         target: the class or function.
         given: what the user wrote.
         supplied: names that somebody else provides, if they are declared.
         reserved: names that the user may not give, such as the variant of a family.
     """
     known = {p.name: p for p in parameters_of(target) if p.name not in reserved}
-    found = [Problem(key, _unknown(key, known)) for key in given if key not in known]
+    found = [Problem(key, _unknown(key, owner, known)) for key in given if key not in known]
     for name, parameter in known.items():
         if name in given:
             message = _mismatch(parameter, given[name])
             if message:
                 found.append(Problem(name, message))
         elif parameter.required and name not in supplied:
-            found.append(Problem(None, f"missing argument {name}"))
+            found.append(Problem(name, f"missing argument of {owner}"))
     return found
 
 
@@ -126,11 +131,11 @@ def _hints(function: Any) -> dict[str, Any]:
         return {}
 
 
-def _unknown(key: str, known: Collection[str]) -> str:
+def _unknown(key: str, owner: str, known: Collection[str]) -> str:
     hint = did_you_mean(key, known)
     if not hint:
         hint = "; it takes " + ", ".join(known) if known else "; it takes none"
-    return f"unknown argument {key}{hint}"
+    return f"unknown argument of {owner}{hint}"
 
 
 def _mismatch(parameter: Parameter, value: Any) -> str | None:
@@ -142,6 +147,8 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
         return None
     import pydantic
 
+    from zoo._words import in_words, must_be
+
     try:
         adapter = pydantic.TypeAdapter(
             annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True)
@@ -152,7 +159,7 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
         _validate(adapter, value)
     except pydantic.ValidationError:
         wanted = inspect.formatannotation(annotation).replace("typing.", "")
-        return f"{parameter.name} must be {wanted}, not {value!r}"
+        return must_be(in_words(wanted), value)
     return None
 
 

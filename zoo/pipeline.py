@@ -18,8 +18,8 @@ from torchvision.transforms.v2 import RandomResizedCrop
 from torchvision.transforms.v2 import functional as TF
 
 from zoo.base import BatchSampler, ImageDataset
-from zoo.config import Images
 from zoo.errors import UserError
+from zoo.schema import Images
 
 
 class Batch(NamedTuple):

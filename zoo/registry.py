@@ -150,7 +150,7 @@ def assemble(
     """Build a component with what the user asked for and, where declared, what the runtime has."""
     found = problems(kind, name, arguments, runtime)
     if found:
-        raise UserError("\n".join(f"{name}: {p.message}" for p in found))
+        raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
     target, bound = _resolve(kind, name)
     declared = {p.name for p in parameters_of(target)}
     supplied = {k: v for k, v in runtime.items() if k in declared and k not in arguments}
@@ -175,10 +175,13 @@ def problems(
         return [Problem(None, str(error))]
     supplied = RUNTIME[kind] if runtime is None else frozenset(runtime)
     own = {k: v for k, v in arguments.items() if not _is_spec(v)}
-    found = check(target, own, supplied | set(bound) | (set(arguments) - set(own)), set(bound))
+    found = check(name, target, own, supplied | (set(arguments) - set(own)), set(bound))
+    declared = {p.name for p in parameters_of(target)}
     for key, value in arguments.items():
-        if _is_spec(value):
-            found += _nested_problems(kind, target, key, value)
+        if _is_spec(value) and key in declared:
+            found += _nested_problems(kind, key, value)
+        elif _is_spec(value):
+            found += check(name, target, {key: value}, declared)
     return found
 
 
@@ -304,13 +307,11 @@ def _nested_target(kind: Kind, key: str, name: str) -> tuple[Kind | None, str]:
     return ("miners" if "miner" in key else kind), name
 
 
-def _nested_problems(kind: Kind, target: Any, key: str, value: Mapping[str, Any]) -> list[Problem]:
-    if key not in {p.name for p in parameters_of(target)}:
-        return check(target, {key: value}, {p.name for p in parameters_of(target)}, set())
+def _nested_problems(kind: Kind, key: str, value: Mapping[str, Any]) -> list[Problem]:
     name, arguments = _split_spec(value)
     inner, where = _nested_target(kind, key, name)
     if inner is None:
-        found = check(EntryPoint(name, where, "").load(), arguments, set(), set())
+        found = check(name, EntryPoint(name, where, "").load(), arguments)
     else:
         found = problems(inner, name, arguments)
     return [Problem(".".join(filter(None, (key, p.argument or "name"))), p.message) for p in found]

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from zoo import config as configuration
 from zoo import environment, registry
 from zoo.base import BatchSampler, ImageDataset, Split
-from zoo.config import Component, Config
 from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.evaluate import Recall, recall_at_k
 from zoo.pipeline import evaluation_batches, training_batches
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
+from zoo.schema import Component, Config
 from zoo.train import Trainer, choose_device, choose_precision
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from zoo.config import Config, Optimizer, Schedule
 from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.pipeline import Batch
+from zoo.schema import Config, Optimizer, Schedule
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,

@@ -1,0 +1,423 @@
+"""Recall@K, exactly: one definition, and the same ranks from every backend, device and block size.
+
+The similarity is the cosine in double precision; a zero vector has cosine 0 with everything, and
+differences below ``TIE`` are ties. The rank of a query is
+
+    r(q) = 1 + #{ items i of another class : cos(q, i) >= max over j of q's class of cos(q, j) }
+
+and Recall@K is the mean over all queries of [r(q) <= K]. The query itself is left out of its class
+by its index; ties count against it, so that a collapsed embedding scores 0.
+
+How it is made fast: the best match of each query is found in float64, which is cheap because a
+query meets only its own class. The large product runs in float32, whose error has a proven bound;
+only pairs of which that bound cannot tell the side of the best match are done again in float64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo import _faiss
+from zoo.errors import UserError, did_you_mean
+
+NO_MATCH = 2**31 - 1
+"""The rank of a query whose class has no other item; it is above every K."""
+
+TIE = 1e-12
+"""Cosines that differ by less are equal: well above float64 rounding, well below float32's."""
+
+BACKENDS = ("torch", "faiss")
+
+Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
+
+# Tiles of the similarity matrix are side x side: on a CPU they shall stay in cache.
+_SIDE = {"cpu": 1000, "cuda": 4096}
+_DENSE = 32  # one pair in so many to do again: a float64 product is cheaper than gathering pairs
+_NOT_INTEGERS = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
+_MARGIN = 8  # how much longer than needed a FAISS list is, for the query itself and near ties
+
+
+class Recall(dict[int, float]):
+    """Recall@K as ``{K: fraction}``, with the ranks it came from.
+
+    Attributes:
+        ranks: (queries,) int32 on the CPU, the r(q) in the order given; ``NO_MATCH`` where none.
+        queries: how many queries there were.
+        unmatched: how many of them have no other item of their class; they score 0.
+    """
+
+    def __init__(self, ranks: Tensor, ks: Iterable[int]) -> None:
+        super().__init__({k: int((ranks <= k).sum()) / len(ranks) for k in ks})
+        self.ranks = ranks
+        self.queries = len(ranks)
+        self.unmatched = int((ranks == NO_MATCH).sum())
+
+
+def recall_at_k(
+    embeddings: Array,
+    labels: Array,
+    ks: Iterable[int],
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    backend: str = "torch",
+    block: int | None = None,
+) -> Recall:
+    """Return Recall@K for every K of ``ks``, in one pass.
+
+    Arguments are those of :func:`ranks`. With backend "faiss", ranks beyond the largest K are only
+    known to be beyond it: they are given as that K + 1.
+
+    Raises:
+        UserError: as :func:`ranks`, or if ``ks`` are not positive integers.
+    """
+    ks = _check_ks(ks)
+    limit = max(ks) if backend == "faiss" else None
+    found = ranks(
+        embeddings,
+        labels,
+        gallery=gallery,
+        gallery_labels=gallery_labels,
+        backend=backend,
+        limit=limit,
+        block=block,
+    )
+    return Recall(found, ks)
+
+
+@torch.no_grad()
+def ranks(
+    embeddings: Array,
+    labels: Array,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    backend: str = "torch",
+    limit: int | None = None,
+    block: int | None = None,
+) -> Tensor:
+    """Return r(q) of every query, (n,) int32 on the CPU; ``NO_MATCH`` for one without a match.
+
+    The work is done on the device of ``embeddings``, in memory linear in the number of items.
+
+    Args:
+        embeddings: (n, d) the queries, of any float type; they need not be normalised.
+        labels: (n,) their classes, of any integer type and value.
+        gallery: (m, d) the items to retrieve from. Without it each query retrieves from the other
+            queries; with it no item is left out.
+        gallery_labels: (m,) the classes of the gallery.
+        backend: "torch", or "faiss", which searches a flat index and leaves to torch the queries
+            that lists of about ``limit`` items cannot settle.
+        limit: ranks above it are given as ``limit + 1``; backend "faiss" needs one.
+        block: side of the tiles of the similarity matrix; it changes speed and memory only.
+
+    Raises:
+        UserError: shapes, types or options do not fit, or an embedding is NaN or infinite.
+    """
+    _check_options(backend, limit, block)
+    if (gallery is None) != (gallery_labels is None):
+        raise UserError("gallery and gallery_labels go together: give both or neither")
+    vectors, classes = _check_items(embeddings, labels)
+    others, other_classes = vectors, classes
+    if gallery is not None and gallery_labels is not None:
+        others, other_classes = _check_items(gallery, gallery_labels, "gallery", vectors)
+    with _full_float32(vectors.device):
+        classes, other_classes, shapes = _arrange(classes, other_classes)
+        queries, order = _sorted(vectors, classes)
+        found_in = queries if gallery is None else _sorted(others, other_classes)[0]
+        side = block or _SIDE[vectors.device.type]
+        best = _best_match(queries, found_in, shapes, side)
+        task = _Retrieval(queries, found_in, best, side)
+        ahead = task.count() if backend == "torch" else task.count_listed(limit or 1)
+    found = (1 + ahead).clamp_(max=NO_MATCH - 1 if limit is None else limit + 1)
+    found.masked_fill_(best == -torch.inf, NO_MATCH)
+    return torch.empty_like(found).index_copy_(0, order, found).int().cpu()
+
+
+class _Items(NamedTuple):
+    """Items of one side of the matrix, sorted by class."""
+
+    exact: Tensor  # (n, d) float64, of length 1 or 0
+    fast: Tensor  # (n, d) the same, rounded to float32
+    classes: Tensor  # (n,) int64, ascending
+
+
+class _Shape(NamedTuple):
+    """So many classes follow each other that have these numbers of items."""
+
+    classes: int
+    queries: int
+    gallery: int
+
+
+def _arrange(labels: Tensor, gallery_labels: Tensor) -> tuple[Tensor, Tensor, list[_Shape]]:
+    """Number the classes by shape, and return the numbers of both sides' items, and the shapes."""
+    values, ids = torch.unique(torch.cat([labels, gallery_labels]), return_inverse=True)
+    sides = ids.split([len(labels), len(gallery_labels)])
+    sizes = torch.stack([torch.bincount(side, minlength=len(values)) for side in sides], dim=1)
+    shapes, kind, many = torch.unique(sizes, dim=0, return_inverse=True, return_counts=True)
+    numbers = kind * len(values) + torch.arange(len(values), device=labels.device)
+    runs = [_Shape(n, *size) for n, size in zip(many.tolist(), shapes.tolist(), strict=True)]
+    return numbers[sides[0]], numbers[sides[1]], runs
+
+
+def _sorted(vectors: Tensor, classes: Tensor) -> tuple[_Items, Tensor]:
+    """Return the items sorted by class, and the place each came from."""
+    classes, order = classes.sort(stable=True)
+    exact = vectors[order].double()
+    # By the largest number first: the squares of float64 can overflow or vanish.
+    for norm in (torch.inf, 2):
+        length = torch.linalg.vector_norm(exact, ord=norm, dim=1, keepdim=True)
+        exact /= length.masked_fill_(length == 0, 1)
+    return _Items(exact, exact.float(), classes), order
+
+
+def _best_match(queries: _Items, gallery: _Items, shapes: list[_Shape], side: int) -> Tensor:
+    """Return the largest cosine of each query within its class, (n,) float64, or -inf.
+
+    Classes of one shape are one batched product, cut into parts of at most ``side``^2 cosines.
+    """
+    best = queries.exact.new_full((len(queries.exact),), -torch.inf)
+    row = col = 0
+    for shape in shapes:
+        rows, cols = shape.classes * shape.queries, shape.classes * shape.gallery
+        if rows and cols:
+            mine = queries.exact[row : row + rows].view(shape.classes, shape.queries, -1)
+            theirs = gallery.exact[col : col + cols].view(shape.classes, shape.gallery, -1)
+            into = best[row : row + rows].view(shape.classes, shape.queries)
+            for part in _blocks(shape.classes, side**2 // (shape.queries * shape.gallery)):
+                for slab in _blocks(shape.queries, side**2 // shape.gallery):
+                    cosine = mine[part, slab] @ theirs[part].mT
+                    if gallery is queries:  # by index: an equal item is not the query itself
+                        cosine.diagonal(slab.start, 1, 2).fill_(-torch.inf)
+                    into[part, slab] = cosine.amax(2)
+        row, col = row + rows, col + cols
+    return best
+
+
+class _Retrieval:
+    """Counts, for each query, the items of another class that are ahead of its best match.
+
+    A cosine in float32 is off by at most ``slack``, so that one above ``high`` is ahead for certain
+    and one below ``low`` is not; those between are settled in float64, against ``floor``.
+    """
+
+    def __init__(self, queries: _Items, gallery: _Items, best: Tensor, side: int) -> None:
+        self.queries, self.gallery, self.best, self.side = queries, gallery, best, side
+        # |fl(x.y) - x.y| <= d u |x||y| for any order of summation, u = 2^-24 (Jeannerod and Rump,
+        # 2013); the rest is for the rounding of both vectors and of the two limits.
+        slack = (queries.exact.shape[1] + 8) * 2**-24
+        reach = best.masked_fill(best == -torch.inf, torch.inf)
+        self.floor = reach - TIE
+        self.low, self.high = (reach - slack).float(), (reach + slack).float()
+        self._query_classes = queries.classes.tolist()  # to look at without waiting for a GPU
+        self._gallery_classes = gallery.classes.tolist()
+
+    def count(self) -> Tensor:
+        """Return the counts, (n,) int64, from the whole matrix in tiles of ``side`` x ``side``."""
+        ahead = torch.zeros_like(self.queries.classes)
+        mirrored = self.gallery is self.queries
+        all_rows, all_cols = (
+            _blocks(len(part.fast), self.side) for part in (self.queries, self.gallery)
+        )
+        room = self.queries.fast.new_empty(3, all_rows[0].stop, all_cols[0].stop)
+        for rows in all_rows:
+            for cols in all_cols:
+                if mirrored and cols.start < rows.start:
+                    continue  # the transpose of a tile that was seen
+                tile = room[:, : rows.stop - rows.start, : cols.stop - cols.start]
+                torch.mm(self.queries.fast[rows], self.gallery.fast[cols].T, out=tile[0])
+                self._drop_class(tile[0], rows, cols)
+                ahead[rows] += self._tally(tile, rows, cols)
+                if mirrored and cols != rows:
+                    ahead[cols] += self._tally(tile.mT, cols, rows)
+        return ahead
+
+    def count_listed(self, limit: int) -> Tensor:
+        """Return the counts from FAISS's lists; those of ``limit`` and more are not exact."""
+        ahead = torch.zeros_like(self.queries.classes)
+        unsettled = torch.zeros_like(self.queries.classes, dtype=torch.bool)
+        lists = _faiss.search(self.queries.fast, self.gallery.fast, limit + 1 + _MARGIN)
+        for rows, scores, ids in lists:
+            other = self.gallery.classes[ids] != self.queries.classes[rows, None]
+            sure = other & (scores > self.high[rows, None])
+            near = other & (scores >= self.low[rows, None]) & ~sure
+            row, place = near.nonzero(as_tuple=True)
+            hit = self._is_ahead(rows.start + row, ids[row, place])
+            ahead[rows] = sure.sum(1) + torch.bincount(row[hit], minlength=len(near))
+            if ids.shape[1] < len(self.gallery.fast):  # what is not listed may be ahead as well
+                unsettled[rows] = (scores[:, -1] >= self.low[rows]) & (sure.sum(1) < limit)
+        left = unsettled.nonzero().flatten()
+        if len(left):
+            queries = _Items(*(part[left] for part in self.queries))
+            ahead[left] = _Retrieval(queries, self.gallery, self.best[left], self.side).count()
+        return ahead
+
+    def _drop_class(self, cosine: Tensor, rows: slice, cols: slice) -> None:
+        """Take the pairs of one class out of a tile, each query with itself among them."""
+        mine, theirs = self._query_classes[rows], self._gallery_classes[cols]
+        # Both ascend, so that most tiles are seen to have none of these pairs from their corners.
+        if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:
+            same = self.queries.classes[rows, None] == self.gallery.classes[cols]
+            cosine.masked_fill_(same, -torch.inf)
+
+    def _tally(self, tile: Tensor, rows: slice, cols: slice) -> Tensor:
+        """Return the counts of one tile, (rows,) int64.
+
+        ``tile`` (3, rows, cols) holds the cosines and room for two masks: to write into the same
+        memory again is what keeps it in cache. The masks are float32, which a CPU sums several
+        times faster than bool, and exactly.
+        """
+        cosine, sure, maybe = tile
+        ahead = torch.gt(cosine, self.high[rows, None], out=sure).sum(1)
+        near = torch.ge(cosine, self.low[rows, None], out=maybe).sum(1) > ahead
+        ahead = ahead.long()
+        if near.any():
+            left = near.nonzero().flatten()
+            ahead[left] += self._settle(maybe[left] > sure[left], rows.start + left, cols)
+        return ahead
+
+    def _settle(self, near: Tensor, rows: Tensor, cols: slice) -> Tensor:
+        """Return how many pairs per row of the mask ``near`` (rows, cols) are ahead in float64."""
+        if near.sum() * _DENSE > near.numel():
+            cosine = self.queries.exact[rows] @ self.gallery.exact[cols].T
+            return ((cosine >= self.floor[rows, None]) & near).sum(1)
+        row, col = near.nonzero(as_tuple=True)
+        hit = self._is_ahead(rows[row], cols.start + col)
+        return torch.bincount(row[hit], minlength=len(near))
+
+    def _is_ahead(self, rows: Tensor, cols: Tensor) -> Tensor:
+        """Return which of the pairs ``(rows[i], cols[i])`` are ahead in float64."""
+        ahead = torch.empty_like(rows, dtype=torch.bool)
+        for part in _blocks(len(rows), self.side**2 // self.queries.exact.shape[1]):
+            product = self.queries.exact[rows[part]] * self.gallery.exact[cols[part]]
+            ahead[part] = product.sum(1) >= self.floor[rows[part]]
+        return ahead
+
+
+def _blocks(length: int, step: int) -> list[slice]:
+    """Cut ``range(length)`` into blocks of about the same size, at most ``step``."""
+    step = max(1, step)
+    step = -(-length // -(-length // step)) if length else step
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+@contextlib.contextmanager
+def _full_float32(device: torch.device) -> Iterator[None]:
+    """Keep TF32, bfloat16 and autocast out of float32 products; the user's settings come back."""
+    backends = (torch.backends.cuda, torch.backends.mkldnn)
+    # PyTorch has an older switch, and a newer one per backend that overrides it.
+    newer = [b.matmul for b in backends if hasattr(getattr(b, "matmul", None), "fp32_precision")]
+    before = [switch.fp32_precision for switch in newer]
+    try:
+        older = torch.get_float32_matmul_precision()
+    except RuntimeError:  # only the newer one was used, and reading the older is an error
+        older = "highest"
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(older)
+        for switch, precision in zip(newer, before, strict=True):
+            switch.fp32_precision = precision
+
+
+def _check_options(backend: str, limit: int | None, block: int | None) -> None:
+    if backend not in BACKENDS:
+        known = ", ".join(BACKENDS)
+        raise UserError(
+            f"unknown backend {backend!r}; there are {known}{did_you_mean(str(backend), BACKENDS)}"
+        )
+    if limit is not None:
+        _check_count("limit", limit)
+    elif backend == "faiss":
+        raise UserError("backend 'faiss' needs a limit: the largest rank that matters")
+    if block is not None:
+        _check_count("block", block)
+
+
+def _check_ks(ks: Iterable[int]) -> tuple[int, ...]:
+    if not isinstance(ks, Iterable):
+        raise UserError(f"ks must be positive integers, such as (1, 10, 100); got {ks!r}")
+    checked = tuple(_check_count("each of ks", k) for k in ks)
+    if not checked:
+        raise UserError("ks is empty: give at least one K")
+    return checked
+
+
+def _check_count(name: str, value: Any) -> int:
+    """Return a positive integer as an int; NumPy's are welcome, True and 1.0 are not."""
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
+    if not 0 < number < NO_MATCH:
+        raise UserError(f"{name} must be a positive integer below 2^31 - 1; got {value!r}")
+    return number
+
+
+def _check_items(
+    vectors: Array, labels: Array, name: str = "embeddings", like: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return vectors (n, d) as floats of 32 or 64 bits and labels (n,) as int64, on one device.
+
+    ``like`` is what they must fit: on its device, with its number of dimensions.
+    """
+    label_name = "labels" if like is None else f"{name}_labels"
+    vectors, labels = _tensor(vectors, name), _tensor(labels, label_name)
+    if vectors.ndim != 2 or not vectors.is_floating_point():
+        raise UserError(f"{name} must be floats of shape (items, dimensions); {_got(vectors)}")
+    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype in _NOT_INTEGERS:
+        raise UserError(f"{label_name} must be integers of shape (items,); {_got(labels)}")
+    if len(vectors) != len(labels):
+        raise UserError(f"{len(vectors)} {name} do not go with {len(labels)} {label_name}")
+    if vectors.numel() == 0:
+        raise UserError(f"{name} are empty: {_got(vectors)}")
+    if like is not None and vectors.shape[1] != like.shape[1]:
+        raise UserError(
+            f"{name} has {vectors.shape[1]} dimensions, but embeddings have {like.shape[1]}"
+        )
+    device = vectors.device if like is None else like.device
+    if device.type not in _SIDE:  # others have no float64
+        device = torch.device("cpu")
+    vectors = vectors.to(device)
+    if vectors.dtype.itemsize < 4:
+        vectors = vectors.float()
+    _check_finite(vectors, name)
+    return vectors, labels.to(device, torch.int64)
+
+
+def _tensor(given: Array, name: str) -> Tensor:
+    if isinstance(given, np.ndarray):
+        try:
+            # Native byte order, contiguous and writable: what PyTorch takes without a complaint.
+            given = torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ("C", "W")))
+        except TypeError as error:
+            raise UserError(f"{name} are of NumPy type {given.dtype}, which is no use") from error
+    if not isinstance(given, Tensor) or given.layout != torch.strided:
+        kind = type(given).__name__
+        raise UserError(f"{name} must be a dense PyTorch tensor or NumPy array; got a {kind}")
+    return given.detach()
+
+
+def _got(tensor: Tensor) -> str:
+    return f"got {str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def _check_finite(vectors: Tensor, name: str) -> None:
+    # The largest number of a row is NaN or infinite if any is: one pass, and no mask as large.
+    largest = torch.linalg.vector_norm(vectors, ord=torch.inf, dim=1)
+    bad = (~largest.isfinite()).nonzero().flatten().tolist()
+    if bad:
+        first = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+        raise UserError(
+            f"{name} are NaN or infinite in {len(bad)} of {len(vectors)} items, by index: {first}"
+        )
