@@ -129,9 +129,12 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
 
 
 def embed(
-    experiment: Experiment, dataset: ImageDataset, reporter: Reporter, title: str = "evaluating"
-) -> Tensor:
-    """Return the embeddings (N, d) of a data set in its order, in float32, on the device."""
+    experiment: Experiment, dataset: ImageDataset, reporter: Reporter
+) -> tuple[Tensor, Tensor]:
+    """Return the embeddings (N, d) and the pooled features (N, C) of a data set in its order.
+
+    Both are float32, on the device, and computed in float32 whatever precision the training has.
+    """
     size = experiment.config.evaluate.batch_size
     batches = evaluation_batches(
         dataset,
@@ -140,20 +143,24 @@ def embed(
         workers=experiment.workers,
         pin_memory=experiment.device.type == "cuda",
     )
-    experiment.embedder.eval()
-    found = []
+    embedder = experiment.embedder.eval()
+    embeddings, features = [], []
     with torch.inference_mode():
-        for images in reporter.track(batches, -(-len(dataset) // size), title):
-            images = images.to(experiment.device, non_blocking=True)
-            found.append(experiment.embedder(images).float())
-    return torch.cat(found)
+        for images in reporter.track(batches, -(-len(dataset) // size), "evaluating"):
+            pooled = embedder.features(images.to(experiment.device, non_blocking=True))
+            features.append(pooled)
+            embeddings.append(embedder.project(pooled))
+    return torch.cat(embeddings), torch.cat(features)
 
 
-def evaluate(experiment: Experiment, reporter: Reporter) -> Recall:
-    """Return Recall@K of the test split, as the network stands."""
-    embeddings = embed(experiment, experiment.test, reporter)
-    spec = experiment.config.evaluate
-    return recall_at_k(embeddings, experiment.test.labels, spec.ks, backend=spec.backend)
+def evaluate(experiment: Experiment, reporter: Reporter) -> tuple[Recall, Recall | None]:
+    """Return Recall@K of the test split by embedding, and by pooled features if that is wanted."""
+    embeddings, features = embed(experiment, experiment.test, reporter)
+    spec, labels = experiment.config.evaluate, experiment.test.labels
+    recall = recall_at_k(embeddings, labels, spec.ks, backend=spec.backend)
+    if not spec.features:
+        return recall, None
+    return recall, recall_at_k(features, labels, spec.ks, backend=spec.backend)
 
 
 def _run(config: Config, folder: RunFolder, reporter: Reporter) -> dict[str, Any]:
@@ -165,10 +172,12 @@ def _run(config: Config, folder: RunFolder, reporter: Reporter) -> dict[str, Any
         _Training(experiment, folder, reporter, clock).run()
     try:
         began = time.perf_counter()
-        recall = evaluate(experiment, reporter)
+        recall, of_features = evaluate(experiment, reporter)
     except KeyboardInterrupt:
         raise InterruptedRunError("stopped during the evaluation") from None
     result = _result(experiment, recall, clock, time.perf_counter() - began)
+    if of_features is not None:
+        result["recall_of_features"] = _scores(of_features)
     folder.finish(result, recall.ranks.numpy())
     return result
 
@@ -286,9 +295,8 @@ class _Training:
             report.show(trainer.iteration, loss=loss)
         if every and trainer.iteration % every == 0 and trainer.iteration < report.total:
             self.clock.stop()
-            recall = evaluate(self.experiment, self.reporter)
-            scores = {str(k): score for k, score in recall.items()}
-            self.folder.append({"iteration": trainer.iteration, "recall": scores})
+            recall, _ = evaluate(self.experiment, self.reporter)
+            self.folder.append({"iteration": trainer.iteration, "recall": _scores(recall)})
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
 
@@ -311,7 +319,7 @@ def _result(
         "loss": config.loss.name if config.loss else None,
         "backbone": config.model.backbone.name,
         "embedding_size": experiment.embedder.embedding_size,
-        "recall": {str(k): v for k, v in recall.items()},
+        "recall": _scores(recall),
         "queries": recall.queries,
         "unmatched": recall.unmatched,
         "iterate": "last",
@@ -328,6 +336,10 @@ def _result(
         "git": environment.git_state(),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def _scores(recall: Recall) -> dict[str, float]:
+    return {str(k): score for k, score in recall.items()}
 
 
 def _introduce(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> None:
