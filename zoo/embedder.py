@@ -96,7 +96,7 @@ class Embedder(nn.Module):
         self.train(self.training)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the embeddings (N, embedding_size), not normalised, of uint8 images (N, C, H, W)."""
+        """Return raw embeddings (N, embedding_size) of uint8 images (N, C, H, W)."""
         return self.project(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:

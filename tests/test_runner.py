@@ -1,0 +1,347 @@
+"""Runs end where they should, whatever stops them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo import UserError, runner
+from zoo.base import Preprocess
+from zoo.config import load
+from zoo.evaluate import ranks
+from zoo.progress import Reporter
+from zoo.results import RunFolder
+from zoo.train import DivergedError
+
+SMALL = [
+    "model.backbone.width=4",
+    "model.embedding_size=16",
+    "sampler.classes=8",
+    "train.iterations=24",
+    "train.checkpoint_every=5",
+    "train.log_every=1",
+    "images={crop: 28, pad: 1, mirror: true}",
+    "optimizer.lr=5e-3",
+    "device=cpu",
+]
+QUIET = Reporter(quiet=True)
+
+
+def settings(tmp_path, *more):
+    """Return the small settings, those given last taking the place of earlier ones."""
+    everything = [*SMALL, f"output={tmp_path}", *more]
+    return list({text.split("=")[0]: text for text in everything}.values())
+
+
+def config(tmp_path, *more):
+    return load("ice_glyphs", settings(tmp_path, *more))
+
+
+def run(tmp_path, *more, **options):
+    return runner.run(config(tmp_path, *more), reporter=QUIET, **options)
+
+
+def folder(tmp_path, *more):
+    return RunFolder(tmp_path / config(tmp_path, *more).run_name())
+
+
+def final(tmp_path, *more):
+    """Return the embeddings that the last checkpoint of a run gives, and the checkpoint."""
+    checked = config(tmp_path, *more)
+    state = RunFolder(tmp_path / checked.run_name()).load_checkpoint()
+    experiment = runner.assemble(checked)
+    experiment.embedder.load_state_dict(state["embedder"])
+    return runner.embed(experiment, experiment.test, QUIET)[0], state
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that was never stopped."""
+    path = tmp_path_factory.mktemp("whole")
+    return path, run(path)
+
+
+def test_the_folder_holds_what_is_promised(whole):
+    path, result = whole
+    found = folder(path)
+    names = {p.name for p in found.path.iterdir() if not p.name.startswith(".")}
+    assert names == {"config.yaml", "metrics.jsonl", "result.json", "checkpoint.pt", "ranks.npy"}
+    assert load(found.path / "config.yaml") == config(path)
+    assert result == json.loads((found.path / "result.json").read_text())
+    stored = np.load(found.path / "ranks.npy")
+    embeddings, _ = final(path)
+    test = zoo.build("datasets", "glyphs", split="test")
+    assert torch.equal(torch.from_numpy(stored), ranks(embeddings, test.labels))
+    assert result["recall"] == {str(k): float((stored <= k).mean()) for k in (1, 2, 4, 8)}
+    assert result["iterate"] == "last"
+    assert result["versions"]["torch"] == torch.__version__.split("+")[0]
+    assert result["dataset"]["fingerprint"] == test.fingerprint()
+    metrics = found.metrics()
+    assert [r["iteration"] for r in metrics] == list(range(1, 25))
+    assert metrics[-1]["loss"] < metrics[0]["loss"]
+
+
+def test_a_finished_run_is_not_run_again(whole, monkeypatch):
+    path, result = whole
+    monkeypatch.setattr(runner, "assemble", lambda _: pytest.fail("it was run again"))
+    assert run(path) == result
+
+
+def test_a_random_network_learns(tmp_path):
+    larger = ["model.backbone.width=16", "model.embedding_size=64", "images=null"]
+    before = run(tmp_path, *larger, "train.iterations=0")
+    after = run(tmp_path, *larger)
+    assert after["recall"]["1"] > before["recall"]["1"] + 0.1
+    assert before["images_per_second"] is None
+
+
+def test_killed_at_random_iterations_it_ends_bit_for_bit_the_same(whole, tmp_path):
+    """SIGKILL, which nothing can catch, three times; then once to the end."""
+    path, result = whole
+    command = [sys.executable, "-m", "zoo.cli", "run", "ice_glyphs", *SMALL, f"output={tmp_path}"]
+    chance = random.Random(os.environ.get("ZOO_TEST_SEED", "7"))
+    reached = 0
+    for _ in range(3):
+        at = min(23, reached + chance.randint(2, 9))
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr:
+                done = line.split("/")[0].strip()
+                if done.isdigit() and int(done) >= at:
+                    process.send_signal(signal.SIGKILL)
+                    break
+            process.wait()
+        assert process.returncode == -signal.SIGKILL
+        assert not folder(tmp_path).finished
+        state = folder(tmp_path).load_checkpoint()
+        reached = state["iteration"] if state else 0
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"from iteration {reached}" in done.stderr
+    assert "ice_glyphs" in done.stdout
+    (wanted, first), (found, second) = final(path), final(tmp_path)
+    assert torch.equal(wanted, found)
+    for name, weight in first["embedder"].items():
+        assert torch.equal(weight, second["embedder"][name]), name
+    assert folder(tmp_path).result()["recall"] == result["recall"]
+    one, other = (folder(p).metrics() for p in (path, tmp_path))
+    assert one == other
+
+
+class Dropout(nn.Module):
+    """A backbone that draws from the global generator."""
+
+    feature_dims = (49,)
+    preprocess = Preprocess(channels="L", mean=(0.0,), std=(1.0,))
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(1, 49, 7, 7)
+
+    def forward(self, images):
+        return (nn.functional.dropout(self.layer(images), 0.5, self.training),)
+
+
+@pytest.mark.parametrize("at", [3, 5, 17])
+def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch, at):
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("backbones", "dropout")(Dropout)
+    more = [
+        "model.backbone=dropout",
+        "loss=pml.ArcFaceLoss",
+        "optimizer.head_multiplier=2",
+        "optimizer.loss_multiplier=10",
+        "schedule={name: cosine, warmup: 4}",
+        "miner=pml.MultiSimilarityMiner",
+        "evaluate.every=7",
+    ]
+    common = [s for s in SMALL if "width" not in s]
+    checked = load("ice_glyphs", [*common, f"output={tmp_path}/a", *more])
+    wanted = runner.run(checked, reporter=QUIET)
+    other = load("ice_glyphs", [*common, f"output={tmp_path}/b", *more])
+    step = runner.Trainer.step
+
+    def stopped(self, batch):
+        if batch.iteration == at:
+            raise MemoryError("the machine is full")
+        step(self, batch)
+
+    monkeypatch.setattr(runner.Trainer, "step", stopped)
+    with pytest.raises(MemoryError):
+        runner.run(other, reporter=QUIET)
+    monkeypatch.setattr(runner.Trainer, "step", step)
+    torch.manual_seed(123)
+    found = runner.run(other, reporter=QUIET)
+    assert found["recall"] == wanted["recall"]
+    states = [RunFolder(c.output + "/" + c.run_name()).load_checkpoint() for c in (checked, other)]
+    assert torch.equal(states[0]["loss"]["W"], states[1]["loss"]["W"])
+    assert torch.equal(
+        states[0]["embedder"]["heads.0.weight"], states[1]["embedder"]["heads.0.weight"]
+    )
+    assert (
+        RunFolder(checked.output + "/" + checked.run_name()).metrics()
+        == RunFolder(other.output + "/" + other.run_name()).metrics()
+    )
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(whole, tmp_path):
+    path, result = whole
+    command = [sys.executable, "-m", "zoo.cli", "run", "ice_glyphs", *SMALL, f"output={tmp_path}"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line.split("/")[0].strip() == "7":
+                process.send_signal(signal.SIGINT)
+        process.wait()
+    said = "".join(said)
+    assert process.returncode == 1
+    assert "Traceback" not in said
+    assert "to go on: zoo run ice_glyphs" in said
+    state = folder(tmp_path).load_checkpoint()
+    assert f"saved at iteration {state['iteration']} of 24" in said
+    assert state["iteration"] >= 7
+    assert run(tmp_path)["recall"] == result["recall"]
+    assert path != tmp_path
+
+
+def test_restart_forgets(whole, tmp_path):
+    run(tmp_path, "train.iterations=2")
+    before = folder(tmp_path, "train.iterations=2").path / "checkpoint.pt"
+    old = before.stat().st_mtime_ns
+    time.sleep(0.01)
+    run(tmp_path, "train.iterations=2", restart=True)
+    assert before.stat().st_mtime_ns > old
+    assert whole
+
+
+def test_other_seeds_differ_and_the_same_seed_does_not(whole, tmp_path):
+    path, _ = whole
+    run(tmp_path, "train.iterations=2")
+    run(tmp_path, "train.iterations=2", "seed=1")
+    one, _ = final(tmp_path, "train.iterations=2")
+    other, _ = final(tmp_path, "train.iterations=2", "seed=1")
+    assert not torch.equal(one, other)
+    assert path
+
+
+def test_changed_images_are_not_trained_on_by_mistake(tmp_path, monkeypatch):
+    from zoo.datasets.glyphs import Glyphs
+
+    monkeypatch.setattr(runner.Trainer, "check", lambda self: None)
+    with pytest.raises(runner.InterruptedRunError):
+        interrupted(tmp_path, monkeypatch, at=6)
+    monkeypatch.setattr(Glyphs, "fingerprint", lambda self: "other")
+    with pytest.raises(UserError, match="have changed since this run began"):
+        run(tmp_path)
+
+
+def interrupted(tmp_path, monkeypatch, at):
+    """Run until Ctrl-C comes in the iteration after ``at``."""
+    step = runner.Trainer.step
+
+    def kill(self, batch):
+        step(self, batch)
+        if batch.iteration == at:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Trainer, "step", kill)
+        run(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_said(tmp_path, monkeypatch):
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 7 of 24"):
+        interrupted(tmp_path, monkeypatch, at=6)
+    (folder(tmp_path).path / "checkpoint.pt").write_bytes(b"torn")
+    with pytest.raises(UserError, match="start again with --restart"):
+        run(tmp_path)
+    assert run(tmp_path, restart=True)["recall"]
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_nan_stops_with_iteration_loss_and_batch_and_keeps_the_checkpoint(
+    tmp_path, monkeypatch, what
+):
+    class Poisoned(nn.Module):
+        """Goes wrong in its twelfth step."""
+
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None):
+            self.calls += 1
+            value = embeddings.pow(2).mean()
+            if self.calls != 12:
+                return value
+            return (
+                value * float("nan")
+                if what == "loss"
+                else (embeddings - embeddings.detach()).abs().sqrt().sum()
+            )
+
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("losses", "poisoned")(Poisoned)
+    with pytest.raises(DivergedError) as error:
+        run(tmp_path, "loss=poisoned")
+    message = str(error.value)
+    assert (
+        f"iteration 12: the {what} of poisoned is not finite on the batch of 32 images" in message
+    )
+    assert "optimizer.lr" in message
+    kept = folder(tmp_path, "loss=poisoned").load_checkpoint()
+    assert kept["iteration"] == 10
+    assert all(w.isfinite().all() for w in kept["embedder"].values())
+
+
+def test_features_are_measured_on_demand(tmp_path):
+    result = run(tmp_path, "train.iterations=1", "evaluate.features=true")
+    assert set(result["recall_of_features"]) == {"1", "2", "4", "8"}
+    assert result["recall_of_features"] != result["recall"]
+
+
+def test_faiss_gives_the_same_recall(whole, tmp_path):
+    pytest.importorskip("faiss")
+    assert run(tmp_path, "evaluate.backend=faiss")["recall"] == whole[1]["recall"]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_trains(tmp_path, precision):
+    result = run(tmp_path, f"train.precision={precision}", "train.clip_norm=1.0")
+    assert result["precision"] == precision
+    metrics = folder(tmp_path, f"train.precision={precision}", "train.clip_norm=1.0").metrics()
+    assert metrics[-1]["loss"] < metrics[0]["loss"]
+
+
+def test_a_run_outside_the_main_thread(tmp_path):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run(tmp_path, "train.iterations=1")))
+    thread.start()
+    thread.join()
+    assert found[0]["recall"]
+
+
+def test_a_loss_that_needs_an_unknown_thing_is_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match="memory_size"):
+        run(tmp_path, "loss={name: pml.CrossBatchMemory, loss: pml.NTXentLoss, memory_sise: 3}")
+
+
+def test_no_gpu_is_said(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(UserError, match="device=cuda: this machine has 0 GPUs"):
+        run(tmp_path, "device=cuda")
