@@ -1,0 +1,171 @@
+"""The command: what it prints, and with which status it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import zoo
+from zoo import cli, registry
+
+TABLE = yaml.safe_load(Path(__file__).with_name("malformed_configs.yaml").read_text("utf-8"))
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Return a function that runs the command in an empty folder: (status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["zoo", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["id"])
+def test_a_malformed_config_ends_with_2_and_a_line_for_each_problem(command, case):
+    files = {"ok.yaml": TABLE["ok.yaml"], "x.yaml": case["text"], **case.get("files", {})}
+    for name, text in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text, "utf-8")
+    status, out, err = command("run", "x.yaml", *case.get("overrides", []))
+    assert status == 2
+    assert out == ""
+    lines = err.removeprefix("error: ").splitlines()
+    assert len(lines) == len(case["expected"])
+    for line, beginning in zip(lines, case["expected"], strict=True):
+        assert line.startswith(beginning)
+    assert not Path("runs").exists()
+
+
+def test_no_traceback_from_the_real_process(tmp_path):
+    (tmp_path / "x.yaml").write_text(
+        "extends: ice_glyphs\nloss: {scael: 3}\ntrain: {iteratons: 3}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo.cli", "run", "x.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: x.yaml:2: loss.scael: unknown argument of ice; did you mean scale?",
+        "x.yaml:3: train.iteratons: unknown key; did you mean iterations?",
+    ]
+
+
+def test_list_names_everything(command):
+    status, out, _ = command("list")
+    assert status == 0
+    for kind in registry.KINDS:
+        assert kind in out
+        for name in zoo.names(kind):
+            assert name in out
+    assert "pml.NTXentLoss" not in out
+    assert "pml.NTXentLoss" in command("list", "losses", "--all")[1]
+
+
+def test_list_refuses_an_unknown_kind(command):
+    status, _, err = command("list", "loses")
+    assert status == 2
+    assert err == "error: there is no kind of component named 'loses'; did you mean losses?\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "parts"),
+    [
+        ("losses", "ice", ["Wang et al. 2019", "scale", "64.0", "float", "arXiv:1911.09976"]),
+        ("losses", "pml.ArcFaceLoss", ["margin", "28.6", "num_classes", "required"]),
+        ("backbones", "torchvision.*", ["torchvision.resnet50", "torchvision.mobilenet_v2"]),
+        ("backbones", "torchvision.resnet18", ["weights"]),
+        ("datasets", "image_folder", ["test_share", "0.5"]),
+    ],
+)
+def test_show(command, kind, name, parts):
+    status, out, _ = command("show", kind, name)
+    assert status == 0
+    for part in parts:
+        assert part in out
+
+
+def test_show_an_unknown_name(command):
+    status, _, err = command("show", "losses", "icee")
+    assert status == 2
+    assert "did you mean ice?" in err
+
+
+def test_config_prints_what_loads_again(command, tmp_path):
+    status, out, _ = command("config", "ice_glyphs", "loss.scale=8")
+    assert status == 0
+    (tmp_path / "again.yaml").write_text(out)
+    assert command("config", "again.yaml")[1] == out
+    assert yaml.safe_load(out)["loss"]["scale"] == 8
+
+
+def test_config_without_a_name_lists_the_shipped_ones(command):
+    status, out, _ = command("config")
+    assert status == 0
+    assert {"ice_glyphs", "pretrained_glyphs", "ice_folder"} <= set(out.split())
+
+
+def test_leaderboard_of_nothing(command, tmp_path):
+    status, _, err = command("leaderboard")
+    assert status == 2
+    assert "no such folder" in err
+    (tmp_path / "runs").mkdir()
+    assert "no finished run" in command("leaderboard")[2]
+
+
+def test_run_and_leaderboard(command, tmp_path):
+    settings = ["train.iterations=1", "model.backbone.width=2", "device=cpu"]
+    status, out, err = command("run", "ice_glyphs", *settings)
+    assert status == 0, err
+    assert "R@1" in out
+    assert "test     glyphs: 1,161 classes" in err
+    result = json.loads(next((tmp_path / "runs").glob("*/result.json")).read_text())
+    assert f"{100 * result['recall']['1']:.2f}" in out
+    status, again, err = command("run", "ice_glyphs", *settings)
+    assert (status, again) == (0, out)
+    assert "is finished" in err
+    status, out, _ = command("leaderboard", "--markdown")
+    assert status == 0
+    assert out.startswith("### glyphs\n\n| config | loss |")
+    status, quiet, err = command("run", "ice_glyphs", *settings, "--restart", "--quiet")
+    assert err == ""
+    assert "R@1" in quiet
+
+
+def test_a_missing_folder_of_photographs_is_said(command):
+    status, _, err = command("run", "ice_folder")
+    assert status == 2
+    assert "dataset.root" in err
+    status, _, err = command("run", "ice_folder", "dataset.root=nowhere", "model.backbone.weights=")
+    assert status == 2
+    assert "does not exist" in err
+    assert "Traceback" not in err
+
+
+def test_version_and_help(command):
+    assert command("--version")[1] == f"metric-zoo {zoo.__version__}\n"
+    out = command("--help")[1]
+    for name in ("run", "list", "show", "config", "leaderboard"):
+        assert name in out
+    assert "loss.scale=32" in command("run", "--help")[1]
+
+
+def test_a_wrong_option_ends_with_2(command):
+    status, _, err = command("run", "ice_glyphs", "--nonsense")
+    assert status == 2
+    assert "No such option" in err
