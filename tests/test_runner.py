@@ -100,7 +100,7 @@ def test_a_finished_run_is_not_run_again(whole, monkeypatch):
 
 
 def test_a_random_network_learns(tmp_path):
-    larger = ["model.backbone.width=16", "model.embedding_size=64", "images=null"]
+    larger = ["model.backbone.width=16", "model.embedding_size=64", "images={}"]
     before = run(tmp_path, *larger, "train.iterations=0")
     after = run(tmp_path, *larger)
     assert after["recall"]["1"] > before["recall"]["1"] + 0.1

@@ -1,0 +1,144 @@
+"""Checkpoint files of strangers: fetched, read without running their code, and matched in full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import UserError
+
+_SHOWN = 10  # names listed of each kind of mismatch; a wrong file would give hundreds
+
+
+def download(url: str) -> Path:
+    """Return the file of ``url`` in torch.hub's folder, downloaded unless it is there already.
+
+    A name that ends in ``-<hex>.<suffix>`` promises the first digits of the file's SHA-256, as
+    torch.hub has it; the download is checked against them.
+
+    Raises:
+        UserError: the download failed; says which file to put where.
+    """
+    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rsplit("/", 1)[-1]
+    if path.is_file():
+        return path
+    digest = re.search(r"-([0-9a-f]{8,})\.\w+$", path.name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(path), digest and digest[1], progress=False)
+    except (OSError, RuntimeError) as error:  # no network, no room; another digest
+        raise UserError(
+            f"weights could not be downloaded: {error}\n"
+            f"  get       {url}\n"
+            f"  put it in {path.parent}"
+            + (f"\n  its SHA-256 begins with {digest[1]}" if digest else "")
+        ) from None
+    return path
+
+
+def read_state(path: str | Path) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by name, on the CPU.
+
+    The dictionary may be wrapped as ``{"state_dict": …}`` or ``{"model": …}``, and its names may
+    all begin with ``module.``, as DataParallel leaves them. Nothing in the file is executed.
+
+    Raises:
+        UserError: it is not a file, not one of torch's, holds objects, or holds no tensors.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        what = "a folder, not a file" if path.is_dir() else "no such file"
+        raise UserError(f"weights {path}: {what}; name a file that torch.save has written")
+    try:
+        state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - of a damaged file it raises about any kind
+        raise UserError(f"weights {path}: {_why_unreadable(error)}") from None
+    state = _unwrap(state)
+    if not isinstance(state, Mapping) or not all(map(_is_entry, state.items())):
+        raise UserError(f"weights {path}: holds no plain state_dict, a mapping of names to tensors")
+    if not state:
+        raise UserError(f"weights {path}: holds no tensors at all")
+    if all(name.startswith("module.") for name in state):
+        return {name.removeprefix("module."): value for name, value in state.items()}
+    return dict(state)
+
+
+def load_matching(
+    module: nn.Module,
+    state: Mapping[str, Tensor],
+    source: str | Path,
+    *,
+    ignore: Iterable[str] = (),
+    rename: Callable[[str], str] | None = None,
+) -> None:
+    """Copy ``state`` into ``module``: every name and shape must agree.
+
+    Args:
+        module: takes the values; half of them when an error is raised, so drop it then.
+        state: the values by name.
+        source: where they come from, for the message.
+        ignore: names that begin so need not be in ``module``: the classifier that was removed.
+        rename: from the names of ``state`` to those of ``module``.
+
+    Raises:
+        UserError: lists what is missing, unexpected or of another shape.
+    """
+    if rename is not None:
+        state = {rename(name): value for name, value in state.items()}
+    state = {name: v for name, v in state.items() if not name.startswith(tuple(ignore))}
+    expected = module.state_dict()
+    wrong = [n for n, v in state.items() if n in expected and v.shape != expected[n].shape]
+    # Not strict=True: it would stop at the first kind of fault. The modules' own hooks still run;
+    # they know the names of older files, and BatchNorm's adds a missing num_batches_tracked.
+    fitting = {name: value for name, value in state.items() if name not in wrong}
+    missing, unexpected = module.load_state_dict(fitting, strict=False)
+    faults = {
+        "missing in the file": [name for name in missing if name not in wrong],
+        "unknown to the network": unexpected,
+        "of another shape": [
+            f"{n} {tuple(state[n].shape)}, not {tuple(expected[n].shape)}" for n in wrong
+        ],
+    }
+    if any(faults.values()):
+        matched = len(fitting) - len(unexpected)
+        raise UserError("\n".join([_headline(source, matched, len(expected)), *_listing(faults)]))
+
+
+def _headline(source: str | Path, matched: int, expected: int) -> str:
+    if not matched:
+        return f"weights {source}: NOTHING matches; is it of another network?"
+    return f"weights {source}: only {matched} of the network's {expected} tensors match"
+
+
+def _listing(faults: Mapping[str, list[str]]) -> list[str]:
+    lines = []
+    for kind, names in faults.items():
+        if names:
+            more = f", … ({len(names)} in all)" if len(names) > _SHOWN else ""
+            lines.append(f"  {kind}: " + ", ".join(names[:_SHOWN]) + more)
+    return lines
+
+
+def _unwrap(state: Any) -> Any:
+    for key in ("state_dict", "model"):
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            return state[key]
+    return state
+
+
+def _is_entry(item: tuple[Any, Any]) -> bool:
+    name, value = item
+    return isinstance(name, str) and name.isprintable() and isinstance(value, Tensor)
+
+
+def _why_unreadable(error: BaseException) -> str:
+    """Say it in a line: torch's own message advises ``weights_only=False``, and we must not."""
+    refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if refused:
+        return f"holds an object ({refused[1]}), not only tensors; save its state_dict() instead"
+    return "is no file of torch.save, or a damaged one; get it again"
