@@ -9,7 +9,9 @@ from zoo.errors import UserError
 from zoo.registry import build, describe, names, register
 
 if TYPE_CHECKING:
-    from zoo import evaluate, leaderboard, runner
+    import zoo.evaluate as evaluate
+    import zoo.leaderboard as leaderboard
+    import zoo.runner as runner
 
 __version__ = "0.1.0"
 __all__ = [

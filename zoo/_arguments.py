@@ -50,13 +50,14 @@ def parameters_of(target: Any) -> tuple[Parameter, ...]:
     for cls in target.__mro__:
         if cls is object or "__init__" not in vars(cls):
             continue
-        own, passes_on = _own(cls.__init__)
+        constructor = vars(cls)["__init__"]
+        own, passes_on = _own(constructor)
         for parameter in own:
             if parameter.name not in settled:
                 found.setdefault(parameter.name, parameter)
         if not passes_on:
             break
-        given, taken = _look_inside(cls.__init__)
+        given, taken = _look_inside(constructor)
         found |= {name: Parameter(name, REQUIRED) for name in sorted(taken - set(found))}
         settled |= given
     return tuple(found.values())

@@ -68,9 +68,10 @@ def run(
     from zoo import config as configuration
 
     checked = configuration.load(config, overrides or [])
-    from zoo import leaderboard, runner
+    from zoo import environment, leaderboard, runner
     from zoo.train import DivergedError
 
+    environment.keep_freed_memory()
     try:
         result = runner.run(checked, restart=restart, reporter=Reporter(quiet=quiet))
     except (runner.InterruptedRunError, KeyboardInterrupt) as error:

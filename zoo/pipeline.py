@@ -14,12 +14,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
-from torchvision.transforms.v2 import RandomResizedCrop
-from torchvision.transforms.v2 import functional as TF
+from torchvision.transforms.v2 import RandomResizedCrop, functional
 
 from zoo.base import BatchSampler, ImageDataset
 from zoo.errors import UserError
 from zoo.schema import Images
+
+TF: Any = functional  # it takes PIL images as well, whatever it declares
 
 
 class Batch(NamedTuple):
@@ -163,7 +164,7 @@ def _cut(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
         image = TF.crop(image, top, left, images.crop, images.crop)
     if images.mirror and draw[2] < 0.5:
         image = TF.horizontal_flip(image)
-    return TF.pil_to_tensor(image)
+    return _pixels(image)
 
 
 def _cut_together(pixels: Tensor, images: Images, draws: Any) -> Tensor:
@@ -193,15 +194,20 @@ def _offset(draw: Sequence[float], height: int, width: int, side: int) -> tuple[
 def _resize(image: Image.Image, images: Images) -> Image.Image:
     if images.resize is None:
         return image
-    if images.keep_aspect:
-        return TF.resize(image, [images.resize], antialias=True)
-    return TF.resize(image, [images.resize, images.resize], antialias=True)
+    size = [images.resize] * (1 if images.keep_aspect else 2)
+    resized: Image.Image = TF.resize(image, size, antialias=True)
+    return resized
 
 
 def _centre(image: Image.Image, images: Images) -> Tensor:
     if images.crop is not None:
         image = TF.center_crop(_at_least(image, images.crop), [images.crop, images.crop])
-    return TF.pil_to_tensor(image)
+    return _pixels(image)
+
+
+def _pixels(image: Image.Image) -> Tensor:
+    pixels: Tensor = TF.pil_to_tensor(image)
+    return pixels
 
 
 def _at_least(image: Image.Image, side: int) -> Image.Image:

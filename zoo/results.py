@@ -140,7 +140,7 @@ class RunFolder:
         path = self.path / RESULT
         try:
             result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            result["dataset"]["name"], result["recall"], result["seed"]
+            _ = result["dataset"]["name"], result["recall"], result["seed"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: not the result of a run ({error!r})") from error
         return result

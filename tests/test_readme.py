@@ -1,0 +1,137 @@
+"""What the README and CONTRIBUTING say works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import zoo
+from zoo import cli, config
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language, text=README):
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.S | re.M)
+
+
+def lines():
+    """Return every command of the README, without comments."""
+    found = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in found if line]
+
+
+def test_there_are_the_two_commands_and_each_sets_up_first():
+    commands = [line for line in lines() if "&&" in line]
+    assert len(commands) == 2
+    assert commands[0].startswith("pip install ")
+    assert commands[0].endswith("&& zoo run configs/ice_glyphs.yaml")
+    assert commands[1].startswith("pip install ")
+    assert commands[1].endswith("&& pytest")
+
+
+ZOO = sorted({part.strip() for line in lines() for part in line.split("&&") if "zoo " in part})
+
+
+def test_the_commands_are_found():
+    assert len(ZOO) == 9
+
+
+@pytest.mark.parametrize("line", ZOO)
+def test_every_command_works(line, tmp_path, monkeypatch, capsys):
+    """Each for real; a run is cut to two iterations, and a folder of photographs is made."""
+    monkeypatch.chdir(tmp_path)
+    arguments = line.split()[1:]
+    if arguments[0] == "run":
+        arguments += ["train.iterations=2", "device=cpu"]
+    if "dataset.root=photographs" in arguments:
+        make_photographs(tmp_path / "photographs")
+        arguments += ["model.backbone.weights=null", "images.resize=40", "images.crop=32"]
+        arguments += ["sampler.classes=3", "sampler.per_class=2"]
+    if arguments[0] == "leaderboard":
+        run(monkeypatch, "run", "ice_glyphs", "train.iterations=0", "loss=null", "device=cpu")
+    assert run(monkeypatch, *arguments) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["zoo", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code or 0
+
+
+def make_photographs(root):
+    from PIL import Image
+
+    for split, classes in (("train", 4), ("test", 2)):
+        for c in range(classes):
+            folder = root / split / f"{split}{c}"
+            folder.mkdir(parents=True)
+            for i in range(3):
+                pixels = torch.randint(256, (48, 56, 3), dtype=torch.uint8)
+                Image.fromarray(pixels.numpy()).save(folder / f"{i}.jpg")
+
+
+def test_the_python_example_runs():
+    (code,) = blocks("python")
+    names = {"embeddings": torch.randn(60, 8), "labels": torch.arange(60) // 5}
+    exec(code, names)
+    assert isinstance(names["recall"], dict)
+    assert names["value"] > 0
+
+
+def test_the_error_that_is_shown_is_the_one_that_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text("extends: ice_glyphs\nloss: {scael: 3}\ntrain: {iteratons: 3}\n")
+    with pytest.raises(zoo.UserError) as error:
+        config.load("x.yaml")
+    assert f"error: {error.value}\n" in blocks("text")
+
+
+def test_the_config_that_is_shown_is_the_shipped_one(tmp_path):
+    (text,) = blocks("yaml")
+    (ROOT / "configs" / "base").is_dir()
+    (tmp_path / "ice_glyphs.yaml").write_text(text)
+    assert config.load(tmp_path / "ice_glyphs.yaml") == config.load("ice_glyphs")
+
+
+def test_every_shipped_config_opens_with_the_command_that_runs_it():
+    shipped = [p for p in (ROOT / "configs").rglob("*.yaml") if p.parent.name != "base"]
+    assert len(shipped) == 3
+    for path in shipped:
+        first = path.read_text("utf-8").splitlines()[0]
+        assert first.startswith(f"# zoo run configs/{path.name}")
+
+
+def test_the_loss_in_contributing_is_python():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (code,) = blocks("python", text)
+    compile(code, "CONTRIBUTING.md", "exec")
+
+
+def test_nothing_in_the_docs_is_left_to_fill_in():
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        assert not re.search(
+            r"\b(TODO|FIXME|TIME_GLYPHS|RESULTS\n|SPEED\n)", path.read_text("utf-8")
+        )
+
+
+def test_links_between_documents_lead_somewhere():
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", path.read_text("utf-8")):
+            assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+@pytest.mark.slow
+def test_the_tools_find_the_two_commands():
+    for which in ("run", "test"):
+        tool = [sys.executable, str(ROOT / "tools" / "readme_commands.py"), which]
+        done = subprocess.run(tool, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() in lines()
