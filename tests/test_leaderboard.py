@@ -81,6 +81,13 @@ def test_the_papers_value_and_the_difference(tmp_path):
     assert "90.0 (+1.00)" in leaderboard.to_markdown(board)
 
 
+def test_pooled_features_have_a_line_of_their_own(tmp_path):
+    write(tmp_path, result("f", {1: 0.8}) | {"recall_of_features": {"1": 0.9, "2": 0.95}})
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert "| pooled features |  |  |  |  | 90.00 |  |" in leaderboard.to_markdown(board)
+    assert "pooled features" in text(board)
+
+
 def test_a_value_that_the_paper_leaves_out(tmp_path):
     paper = {"recall": {"1": 73.7, "10": None}}
     write(tmp_path, result("p", {1: 0.7, 10: 0.8}, paper=paper))

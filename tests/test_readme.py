@@ -135,3 +135,10 @@ def test_the_tools_find_the_two_commands():
         tool = [sys.executable, str(ROOT / "tools" / "readme_commands.py"), which]
         done = subprocess.run(tool, capture_output=True, text=True, check=True)
         assert done.stdout.strip() in lines()
+
+
+def test_the_tables_are_made_from_the_committed_results():
+    tool = [sys.executable, str(ROOT / "tools" / "make_tables.py"), "--check"]
+    done = subprocess.run(tool, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^<!-- table: \w+ -->$", README, re.M)) == 4

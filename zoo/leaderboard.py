@@ -32,11 +32,13 @@ class Row:
     Attributes:
         results: what each run left, by seed.
         recall: score by K.
+        features: score by K of the pooled features below the embedding, where it was measured.
         paper: what the paper reports, by K, in percent.
     """
 
     results: tuple[dict[str, Any], ...]
     recall: dict[int, Score]
+    features: dict[int, Score]
     paper: dict[int, float]
 
     @property
@@ -49,12 +51,18 @@ class Row:
         """Mean minutes of training."""
         return statistics.fmean(r["seconds"]["training"] for r in self.results) / 60
 
-    def cells(self) -> list[str]:
-        """Return what stands before the scores."""
+    def lines(self, ks: Sequence[int]) -> list[list[str]]:
+        """Return the cells of the row, and of the lines below it for features and paper."""
         first = self.results[0]
-        size = first["embedding_size"]
-        seeds = str(len(self.results))
-        return [self.name, first["loss"] or "–", first["backbone"], str(size), seeds]
+        facts = [first["loss"] or "–", first["backbone"], str(first["embedding_size"])]
+        head = [self.name, *facts, str(len(self.results))]
+        found = [[*head, *_scores(self.recall, ks), f"{self.minutes:.1f}"]]
+        blank = [""] * len(facts)
+        if self.features:
+            found.append(["  pooled features", *blank, "", *_scores(self.features, ks), ""])
+        if self.paper:
+            found.append(["  paper", *blank, "", *_differences(self, ks), ""])
+        return found
 
 
 @dataclass(frozen=True)
@@ -110,12 +118,10 @@ def to_table(board: Board, highlight: str | None = None) -> Table:
     for i, head in enumerate([*_HEAD, *(f"R@{k}" for k in board.ks), "minutes"]):
         table.add_column(head, justify="left" if i < 3 else "right", no_wrap=i >= 3)
     for row in board.rows:
-        style = "bold" if row.name == highlight else ""
-        cells = [*row.cells(), *_scores(row, board.ks), f"{row.minutes:.1f}"]
-        table.add_row(*(Text(cell) for cell in cells), style=style)
-        if row.paper:
-            said = ["  paper", *[""] * (len(_HEAD) - 1), *_differences(row, board.ks), ""]
-            table.add_row(*said, style="dim")
+        first, *below = row.lines(board.ks)
+        table.add_row(*map(Text, first), style="bold" if row.name == highlight else "")
+        for line in below:
+            table.add_row(*line, style="dim")
     return table
 
 
@@ -124,10 +130,8 @@ def to_markdown(board: Board) -> str:
     heads = [*_HEAD, *(f"R@{k}" for k in board.ks), "minutes"]
     lines = [heads, ["---"] * 3 + ["---:"] * (len(heads) - 3)]
     for row in board.rows:
-        lines.append([*row.cells(), *_scores(row, board.ks), f"{row.minutes:.1f}"])
-        if row.paper:
-            lines.append(["paper", *[""] * (len(_HEAD) - 1), *_differences(row, board.ks), ""])
-    text = "\n".join("| " + " | ".join(map(_escape, line)) + " |" for line in lines)
+        lines += row.lines(board.ks)
+    text = "\n".join("| " + " | ".join(_escape(c.strip()) for c in line) + " |" for line in lines)
     return f"### {_escape(board.title)}\n\n{text}\n"
 
 
@@ -142,18 +146,26 @@ def _board(title: str, results: Sequence[dict[str, Any]]) -> Board:
 
 
 def _row(results: Sequence[dict[str, Any]]) -> Row:
-    ks = sorted({int(k) for result in results for k in result["recall"]})
-    recall = {}
-    for k in ks:
-        values = [100 * r["recall"][str(k)] for r in results if str(k) in r["recall"]]
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        recall[k] = Score(statistics.fmean(values), deviation)
     paper = (results[0].get("paper") or {}).get("recall", {})
-    return Row(tuple(results), recall, {int(k): v for k, v in paper.items() if v is not None})
+    return Row(
+        tuple(results),
+        _average([r["recall"] for r in results]),
+        _average([r["recall_of_features"] for r in results if "recall_of_features" in r]),
+        {int(k): v for k, v in paper.items() if v is not None},
+    )
 
 
-def _scores(row: Row, ks: Sequence[int]) -> list[str]:
-    return [str(row.recall[k]) if k in row.recall else "–" for k in ks]
+def _average(recalls: Sequence[dict[str, float]]) -> dict[int, Score]:
+    scores = {}
+    for k in sorted({int(k) for recall in recalls for k in recall}):
+        values = [100 * recall[str(k)] for recall in recalls if str(k) in recall]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        scores[k] = Score(statistics.fmean(values), deviation)
+    return scores
+
+
+def _scores(recall: dict[int, Score], ks: Sequence[int]) -> list[str]:
+    return [str(recall[k]) if k in recall else "–" for k in ks]
 
 
 def _differences(row: Row, ks: Sequence[int]) -> list[str]:

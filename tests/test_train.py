@@ -1,0 +1,127 @@
+"""Optimiser groups, schedules, precision: what a config asks for is what is done."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo import UserError
+from zoo.embedder import Embedder
+from zoo.schema import SGD, AdamW, Constant, Cosine, Linear, Step
+from zoo.train import (
+    Meter,
+    choose_device,
+    choose_precision,
+    learning_rate_factor,
+    make_optimizer,
+)
+
+
+@pytest.fixture
+def embedder():
+    return Embedder(zoo.build("backbones", "convnet", width=2), 8)
+
+
+def test_every_parameter_is_in_the_group_that_it_belongs_to(embedder):
+    loss = zoo.build("losses", "pml.ArcFaceLoss", num_classes=3, embedding_size=8)
+    spec = SGD(
+        name="sgd", lr=0.1, momentum=0.8, weight_decay=1e-5, head_multiplier=10, loss_multiplier=100
+    )
+    optimizer = make_optimizer(spec, embedder, loss)
+    groups = {group["name"]: group for group in optimizer.param_groups}
+    assert {name: group["lr"] for name, group in groups.items()} == {
+        "trunk": 0.1,
+        "head": 1.0,
+        "loss": 10.0,
+    }
+    everything = {id(p) for p in [*embedder.parameters(), *loss.parameters()]}
+    grouped = [id(p) for group in groups.values() for p in group["params"]]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) == everything
+    assert {(g["momentum"], g["weight_decay"]) for g in groups.values()} == {(0.8, 1e-5)}
+
+
+def test_what_is_frozen_is_not_optimised():
+    frozen = Embedder(zoo.build("backbones", "convnet", width=2), 8, freeze="trunk")
+    spec = AdamW(name="adamw", lr=0.1)
+    optimizer = make_optimizer(spec, frozen, zoo.build("losses", "ice"))
+    assert [group["name"] for group in optimizer.param_groups] == ["head"]
+    assert isinstance(optimizer, torch.optim.AdamW)
+
+
+SCHEDULES = [
+    (Constant(), {0: 1, 50: 1, 99: 1}),
+    (Cosine(name="cosine"), {0: 1, 50: 0.5, 100: 0}),
+    (Cosine(name="cosine", final=0.2), {0: 1, 50: 0.6, 100: 0.2}),
+    (Linear(name="linear"), {0: 1, 25: 0.75, 100: 0}),
+    (Linear(name="linear", final=0.5), {100: 0.5}),
+    (Step(name="step", every=30, gamma=0.1), {0: 1, 29: 1, 30: 0.1, 60: 0.01}),
+    (Constant(warmup=4), {0: 0.2, 3: 0.8, 4: 1, 5: 1}),
+    (Cosine(name="cosine", warmup=4), {0: 0.2, 50: 0.5}),
+]
+
+
+@pytest.mark.parametrize(("schedule", "wanted"), SCHEDULES, ids=lambda value: str(value)[:40])
+def test_schedules(schedule, wanted):
+    factor = learning_rate_factor(schedule, 100)
+    for iteration, value in wanted.items():
+        assert factor(iteration) == pytest.approx(value, abs=1e-12)
+
+
+def test_precision_is_chosen_by_the_hardware(monkeypatch):
+    cpu = torch.device("cpu")
+    assert choose_precision("fp16", cpu) == "fp16"
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+    assert choose_precision("auto", cpu) == "bf16"
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    assert choose_precision("auto", cpu) == "fp32"
+
+
+def test_devices():
+    assert choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(UserError, match=f"this machine has {torch.cuda.device_count()} GPUs"):
+        choose_device("cuda:99")
+
+
+class _Batch:
+    def __init__(self, iteration):
+        self.iteration = iteration
+        self.indices = [iteration, 7]
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "wanted"),
+    [
+        ([1, 2, 3], [1, 1, 1], None),
+        ([1, math.nan, math.nan], [1, 1, 1], (1, "loss", [1, 7])),
+        ([1, 2, math.inf], [1, 1, 1], (2, "loss", [2, 7])),
+        ([1, 2, math.nan], [1, math.nan, math.nan], (1, "gradient", [1, 7])),
+        ([math.nan, 2, 3], [math.nan, 1, 1], (0, "loss", [0, 7])),
+    ],
+)
+def test_the_first_number_that_is_not_finite_is_remembered(losses, norms, wanted):
+    meter = Meter(torch.device("cpu"))
+    for i, (loss, norm) in enumerate(zip(losses, norms, strict=True)):
+        meter.update(_Batch(i), torch.tensor(float(loss)), torch.tensor(float(norm)), True)
+    assert meter.first_bad() == wanted
+
+
+def test_the_mean_goes_on_after_a_checkpoint():
+    meter = Meter(torch.device("cpu"))
+    meter.update(_Batch(0), torch.tensor(1.0), torch.tensor(0.5), True)
+    other = Meter(torch.device("cpu"))
+    other.load_state_dict(meter.state_dict())
+    other.update(_Batch(1), torch.tensor(2.0), torch.tensor(0.25), True)
+    assert other.read() == (1.5, 0.25)
+    assert other.read()[0] == 0.0
+
+
+def test_an_optimiser_of_the_loss_alone_is_possible():
+    loss = nn.Linear(2, 2)
+    frozen = Embedder(zoo.build("backbones", "convnet", width=2), None, freeze="trunk")
+    optimizer = make_optimizer(SGD(name="sgd", lr=1.0), frozen, loss)
+    assert [group["name"] for group in optimizer.param_groups] == ["loss"]

@@ -1,0 +1,102 @@
+"""Write the tables of the README from the files in results/.
+
+    python tools/make_tables.py [--check]
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. With --check nothing is
+written, and the exit status says whether the README is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from zoo import leaderboard
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+RESULTS = ROOT / "results"
+
+
+def runs(name: str) -> str:
+    """Return the board of the runs in results/runs/<name>, and what they ran on."""
+    results = leaderboard.load(RESULTS / "runs" / name)
+    (board,) = leaderboard.boards(results)
+    _, table = leaderboard.to_markdown(board).split("\n\n", 1)
+    settings = {
+        f"{r['hardware']['device']}, {r['precision']}, torch {r['versions']['torch']}"
+        for r in results
+    }
+    return f"{table}\n{'; '.join(sorted(settings))}.\n"
+
+
+def ice(name: str) -> str:
+    """Return the table of benchmarks/ice.py."""
+    report = _report(name)
+    lines = [
+        "| batch | ICE, ms | of two matrix products | NTXentLoss takes |",
+        "|---|---:|---:|---:|",
+    ]
+    for batch in report["batches"]:
+        lines.append(
+            f"| {batch['batch']} | {1e3 * batch['median_seconds']['ice']:.2f} "
+            f"| {batch['ice_to_products']:.1f} times | {batch['ntxent_to_ice']:.0f} times as long |"
+        )
+    return "\n".join(lines) + _where(report)
+
+
+def recall(name: str) -> str:
+    """Return the table of benchmarks/recall.py."""
+    report = _report(name)
+    lines = ["| data | Recall@K, s | of the bare product | FAISS takes |", "|---|---:|---:|---:|"]
+    for data, found in report["data"].items():
+        lines.append(
+            f"| {data} | {found['median_seconds']['zoo']:.2f} "
+            f"| {found['to_bare_product']['zoo']:.2f} times "
+            f"| {found['faiss_to_zoo']:.1f} times as long |"
+        )
+    return "\n".join(lines) + _where(report)
+
+
+MAKERS: dict[str, Callable[[], str]] = {
+    "glyphs": lambda: runs("glyphs"),
+    "birds": lambda: runs("birds"),
+    "ice": lambda: ice("ice"),
+    "recall": lambda: recall("recall"),
+}
+
+
+def filled(text: str) -> str:
+    """Return a document with each of its tables made anew."""
+
+    def make(match: re.Match[str]) -> str:
+        return f"<!-- table: {match[1]} -->\n{MAKERS[match[1]]()}<!-- end -->"
+
+    return re.sub(r"<!-- table: (\w+) -->\n.*?<!-- end -->", make, text, flags=re.S)
+
+
+def _report(name: str) -> dict[str, Any]:
+    path = RESULTS / "benchmarks" / f"{name}.json"
+    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return report
+
+
+def _where(report: dict[str, Any]) -> str:
+    return f"\n\n{report['device']}, {report['simd']}, torch {report['versions']['torch']}.\n"
+
+
+def main() -> None:
+    """Write the README, or check it."""
+    text = README.read_text(encoding="utf-8")
+    new = filled(text)
+    if "--check" in sys.argv:
+        sys.exit("README.md is stale: run python tools/make_tables.py" if new != text else 0)
+    README.write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
