@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import threading
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 from rich.console import Console
 from rich.progress import track
 
+from zoo._files import replace_file
 from zoo.base import cache_dir
 from zoo.errors import UserError
 
@@ -267,17 +267,9 @@ def check_split(split: str) -> None:
 
 def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a cache file, whole or not at all; where that fails, warn and go on without it."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")  # others may write too
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, write)
     except OSError as error:
         warnings.warn(
             f"nothing can be kept in {str(path.parent)!r} ({error.strerror or error}), so the next "

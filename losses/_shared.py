@@ -37,7 +37,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
             ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out.
             ref_labels: (M,) labels of the gallery.
         """
-        with full_float32(embeddings):
+        with full_float32(embeddings.device):
             loss: Tensor = super().forward(
                 upcast(embeddings),
                 labels,

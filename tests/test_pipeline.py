@@ -127,8 +127,10 @@ def test_pictures_of_any_size_are_resized_as_the_paper_does():
 
 def test_pictures_of_different_sizes_in_one_batch_are_refused_with_advice():
     data = Pictures([(20, 40), (40, 20), (33, 31), (5, 90)] * 2)
-    with pytest.raises(UserError, match=r"differ in shape.*set images.resize or images.crop"):
-        load(data, Images(), stop=1)
+    for workers in (0, 1):
+        with pytest.raises(UserError, match=r"differ in shape.*set images.resize") as error:
+            load(data, Images(), stop=1, workers=workers)
+        assert "Traceback" not in str(error.value)
 
 
 def test_the_state_is_the_samplers_after_each_batch_however_far_the_workers_are():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -34,8 +35,12 @@ def test_a_run_is_finished_when_its_result_is_there(folder):
 
 def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):
     folder.write("x", b"old")
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"x: cannot be written \(No space left on device\)"):
         folder.write("x", b"new")
     assert (folder.path / "x").read_bytes() == b"old"
 
@@ -74,6 +79,17 @@ def test_one_process_at_a_time(folder):
     after = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "another process is at this run" in inside
     assert after == "got it\n"
+
+
+def test_what_a_killed_process_left_is_cleared_away(folder):
+    (folder.path / ".checkpoint.pt.1234.tmp").write_bytes(b"half")
+    with folder.locked():
+        assert not list(folder.path.glob("*.tmp"))
+
+
+def test_an_error_inside_is_not_taken_for_one_of_the_folder(folder):
+    with pytest.raises(PermissionError), folder.locked():
+        raise PermissionError("of something else")
 
 
 def test_a_place_that_cannot_be_written(tmp_path):

@@ -47,7 +47,7 @@ def _index(gallery: Tensor) -> tuple[Any, int]:
         ) from error
     index: Any = faiss.IndexFlatIP(gallery.shape[1])
     longest = len(gallery)
-    if gallery.is_cuda and hasattr(faiss, "StandardGpuResources"):
+    if gallery.is_cuda and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus():
         index = faiss.index_cpu_to_gpus_list(index, gpus=[gallery.get_device()])
         longest = _GPU_MAX_K
     index.add(gallery.cpu().numpy())

@@ -1,4 +1,4 @@
-"""Float32 that is float32: no autocast, no TF32, whatever the caller has switched on."""
+"""Float32 that is float32: no autocast, no TF32, no bfloat16, whatever the caller has allowed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from torch import Tensor
 
 
 @contextmanager
-def full_float32(like: Tensor) -> Iterator[None]:
-    """Switch off autocast and, on CUDA, TF32 matrix products; both are as before afterwards."""
-    with torch.autocast(like.device.type, enabled=False):
-        if not like.is_cuda:
+def full_float32(device: torch.device) -> Iterator[None]:
+    """Keep TF32, bfloat16 and autocast out of float32 products; the user's settings come back."""
+    backends = (torch.backends.cuda, torch.backends.mkldnn)
+    # PyTorch has an older switch, and a newer one per backend that overrides it.
+    newer = [b.matmul for b in backends if hasattr(getattr(b, "matmul", None), "fp32_precision")]
+    before = [switch.fp32_precision for switch in newer]
+    try:
+        older = torch.get_float32_matmul_precision()
+    except RuntimeError:  # only the newer one was used, and reading the older is an error
+        older = "highest"
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False):
             yield
-            return
-        matmul = torch.backends.cuda.matmul
-        # From 2.9 on torch refuses to read the old flag once the new one has been set.
-        flag = "fp32_precision" if hasattr(matmul, "fp32_precision") else "allow_tf32"
-        before = getattr(matmul, flag)
-        setattr(matmul, flag, "ieee" if flag == "fp32_precision" else False)
-        try:
-            yield
-        finally:
-            setattr(matmul, flag, before)
+    finally:
+        torch.set_float32_matmul_precision(older)
+        for switch, precision in zip(newer, before, strict=True):
+            switch.fp32_precision = precision
 
 
 def upcast(x: Tensor) -> Tensor:

@@ -68,6 +68,8 @@ def run(
     from zoo import config as configuration
 
     checked = configuration.load(config, overrides or [])
+    import torch
+
     from zoo import environment, leaderboard, runner
     from zoo.train import DivergedError
 
@@ -80,6 +82,9 @@ def run(
         raise typer.Exit(1) from None
     except DivergedError as error:
         _complain(str(error))
+        raise typer.Exit(1) from None
+    except torch.cuda.OutOfMemoryError:
+        _complain("the GPU's memory is full: use smaller batches, images or a smaller backbone")
         raise typer.Exit(1) from None
     console = stdout()
     for board in leaderboard.boards(leaderboard.load(checked.output)):

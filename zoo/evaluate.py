@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,6 +27,7 @@ import torch
 from torch import Tensor
 
 from zoo import _faiss
+from zoo._precision import full_float32
 from zoo.errors import UserError, did_you_mean
 
 NO_MATCH = 2**31 - 1
@@ -37,8 +40,9 @@ BACKENDS = ("torch", "faiss")
 
 Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
 
-# Tiles of the similarity matrix are side x side: on a CPU they shall stay in cache.
-_SIDE = {"cpu": 1000, "cuda": 4096}
+# Tiles of the similarity matrix are side x side. On a CPU one shall stay in a core's share of the
+# cache, with rows of an odd number of cache lines so that the rows do not evict each other.
+TILE_SIDE = {"cpu": 752, "cuda": 4096}
 _DENSE = 32  # one pair in so many to do again: a float64 product is cheaper than gathering pairs
 _NOT_INTEGERS = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
 _MARGIN = 8  # how much longer than needed a FAISS list is, for the query itself and near ties
@@ -128,15 +132,18 @@ def ranks(
     others, other_classes = vectors, classes
     if gallery is not None and gallery_labels is not None:
         others, other_classes = _check_items(gallery, gallery_labels, "gallery", vectors)
-    with _full_float32(vectors.device):
+    with full_float32(vectors.device):
         classes, other_classes, shapes = _arrange(classes, other_classes)
         queries, order = _sorted(vectors, classes)
         found_in = queries if gallery is None else _sorted(others, other_classes)[0]
-        side = block or _SIDE[vectors.device.type]
+        side = block or TILE_SIDE[vectors.device.type]
         best = _best_match(queries, found_in, shapes, side)
         task = _Retrieval(queries, found_in, best, side)
-        ahead = task.count() if backend == "torch" else task.count_listed(limit or 1)
-    found = (1 + ahead).clamp_(max=NO_MATCH - 1 if limit is None else limit + 1)
+        if limit is None or backend == "torch":
+            ahead = task.count()
+        else:
+            ahead = task.count_listed(limit)
+    found = 1 + (ahead if limit is None else ahead.clamp(max=limit))
     found.masked_fill_(best == -torch.inf, NO_MATCH)
     return torch.empty_like(found).index_copy_(0, order, found).int().cpu()
 
@@ -172,8 +179,8 @@ def _sorted(vectors: Tensor, classes: Tensor) -> tuple[_Items, Tensor]:
     """Return the items sorted by class, and the place each came from."""
     classes, order = classes.sort(stable=True)
     exact = vectors[order].double()
-    # By the largest number first: the squares of float64 can overflow or vanish.
-    for norm in (torch.inf, 2):
+    # By the largest number first where squares can overflow or vanish.
+    for norm in (torch.inf, 2) if vectors.dtype == torch.float64 else (2,):
         length = torch.linalg.vector_norm(exact, ord=norm, dim=1, keepdim=True)
         exact /= length.masked_fill_(length == 0, 1)
     return _Items(exact, exact.float(), classes), order
@@ -205,8 +212,9 @@ def _best_match(queries: _Items, gallery: _Items, shapes: list[_Shape], side: in
 class _Retrieval:
     """Counts, for each query, the items of another class that are ahead of its best match.
 
-    A cosine in float32 is off by at most ``slack``, so that one above ``high`` is ahead for certain
-    and one below ``low`` is not; those between are settled in float64, against ``floor``.
+    A cosine in float32 is off by less than ``slack``, so that one above the first of two ``limits``
+    is ahead for certain, and one below the second is not. Those between are settled in float64,
+    against ``floor``.
     """
 
     def __init__(self, queries: _Items, gallery: _Items, best: Tensor, side: int) -> None:
@@ -216,28 +224,25 @@ class _Retrieval:
         slack = (queries.exact.shape[1] + 8) * 2**-24
         reach = best.masked_fill(best == -torch.inf, torch.inf)
         self.floor = reach - TIE
-        self.low, self.high = (reach - slack).float(), (reach + slack).float()
+        self.limits = torch.stack([reach + slack, reach - slack]).float()
+        self._mirrored = gallery is queries
+        self._local = threading.local()
         self._query_classes = queries.classes.tolist()  # to look at without waiting for a GPU
         self._gallery_classes = gallery.classes.tolist()
 
     def count(self) -> Tensor:
         """Return the counts, (n,) int64, from the whole matrix in tiles of ``side`` x ``side``."""
         ahead = torch.zeros_like(self.queries.classes)
-        mirrored = self.gallery is self.queries
-        all_rows, all_cols = (
-            _blocks(len(part.fast), self.side) for part in (self.queries, self.gallery)
-        )
-        room = self.queries.fast.new_empty(3, all_rows[0].stop, all_cols[0].stop)
-        for rows in all_rows:
-            for cols in all_cols:
-                if mirrored and cols.start < rows.start:
-                    continue  # the transpose of a tile that was seen
-                tile = room[:, : rows.stop - rows.start, : cols.stop - cols.start]
-                torch.mm(self.queries.fast[rows], self.gallery.fast[cols].T, out=tile[0])
-                self._drop_class(tile[0], rows, cols)
-                ahead[rows] += self._tally(tile, rows, cols)
-                if mirrored and cols != rows:
-                    ahead[cols] += self._tally(tile.mT, cols, rows)
+        tiles = [
+            (rows, cols)
+            for rows in _blocks(len(self.queries.fast), self.side)
+            for cols in _blocks(len(self.gallery.fast), self.side)
+            if not self._mirrored or rows.start <= cols.start
+        ]
+        with _workers(ahead.device) as run:
+            for counts in run(self._count_tile, tiles):
+                for rows, count in counts:
+                    ahead[rows] += count
         return ahead
 
     def count_listed(self, limit: int) -> Tensor:
@@ -247,18 +252,43 @@ class _Retrieval:
         lists = _faiss.search(self.queries.fast, self.gallery.fast, limit + 1 + _MARGIN)
         for rows, scores, ids in lists:
             other = self.gallery.classes[ids] != self.queries.classes[rows, None]
-            sure = other & (scores > self.high[rows, None])
-            near = other & (scores >= self.low[rows, None]) & ~sure
+            high, low = self.limits[:, rows, None]
+            sure = other & (scores >= high)
+            ahead[rows] = sure.sum(1)
+            if ids.shape[1] < len(self.gallery.fast):  # what is not listed may be ahead as well
+                unsettled[rows] = (scores[:, -1:] >= low).squeeze(1) & (ahead[rows] < limit)
+            near = other & (scores >= low) & ~sure & ~unsettled[rows, None]
             row, place = near.nonzero(as_tuple=True)
             hit = self._is_ahead(rows.start + row, ids[row, place])
-            ahead[rows] = sure.sum(1) + torch.bincount(row[hit], minlength=len(near))
-            if ids.shape[1] < len(self.gallery.fast):  # what is not listed may be ahead as well
-                unsettled[rows] = (scores[:, -1] >= self.low[rows]) & (sure.sum(1) < limit)
+            ahead[rows] += torch.bincount(row[hit], minlength=len(near))
         left = unsettled.nonzero().flatten()
         if len(left):
             queries = _Items(*(part[left] for part in self.queries))
             ahead[left] = _Retrieval(queries, self.gallery, self.best[left], self.side).count()
         return ahead
+
+    @torch.no_grad()  # a worker thread has its own mode
+    def _count_tile(self, tile: tuple[slice, slice]) -> list[tuple[slice, Tensor]]:
+        """Return the counts of a tile's rows, and with them those of the tile that mirrors it."""
+        rows, cols = tile
+        room = self._room()[:, : rows.stop - rows.start, : cols.stop - cols.start]
+        torch.mm(self.queries.fast[rows], self.gallery.fast[cols].T, out=room[0])
+        self._drop_class(room[0], rows, cols)
+        counts = [(rows, self._tally(room, rows, cols))]
+        if self._mirrored and rows != cols:
+            counts.append((cols, self._tally(room.mT, cols, rows)))
+        return counts
+
+    def _room(self) -> Tensor:
+        """Return this thread's room for a tile, and the two masks that it is compared into.
+
+        Fresh memory for each tile would cost more than the comparisons.
+        """
+        if not hasattr(self._local, "room"):
+            height, width = (min(self.side, len(x.fast)) for x in (self.queries, self.gallery))
+            self._local.room = self.queries.fast.new_empty(3, height, width)
+        room: Tensor = self._local.room
+        return room
 
     def _drop_class(self, cosine: Tensor, rows: slice, cols: slice) -> None:
         """Take the pairs of one class out of a tile, each query with itself among them."""
@@ -268,21 +298,20 @@ class _Retrieval:
             same = self.queries.classes[rows, None] == self.gallery.classes[cols]
             cosine.masked_fill_(same, -torch.inf)
 
-    def _tally(self, tile: Tensor, rows: slice, cols: slice) -> Tensor:
+    def _tally(self, room: Tensor, rows: slice, cols: slice) -> Tensor:
         """Return the counts of one tile, (rows,) int64.
 
-        ``tile`` (3, rows, cols) holds the cosines and room for two masks: to write into the same
-        memory again is what keeps it in cache. The masks are float32, which a CPU sums several
-        times faster than bool, and exactly.
+        ``room`` (3, rows, cols) holds the cosines, and takes masks as float32, which a CPU sums
+        several times faster than bool, and exactly.
         """
-        cosine, sure, maybe = tile
-        ahead = torch.gt(cosine, self.high[rows, None], out=sure).sum(1)
-        near = torch.ge(cosine, self.low[rows, None], out=maybe).sum(1) > ahead
-        ahead = ahead.long()
-        if near.any():
-            left = near.nonzero().flatten()
-            ahead[left] += self._settle(maybe[left] > sure[left], rows.start + left, cols)
-        return ahead
+        cosine, masks = room[0], room[1:]
+        torch.ge(cosine, self.limits[:, rows, None], out=masks)
+        sure, maybe = masks.sum(2).long().unbind()
+        near = (maybe > sure).nonzero().flatten()
+        if len(near):
+            above, upon = masks[:, near]
+            sure[near] += self._settle(upon > above, rows.start + near, cols)
+        return sure
 
     def _settle(self, near: Tensor, rows: Tensor, cols: slice) -> Tensor:
         """Return how many pairs per row of the mask ``near`` (rows, cols) are ahead in float64."""
@@ -303,31 +332,28 @@ class _Retrieval:
 
 
 def _blocks(length: int, step: int) -> list[slice]:
-    """Cut ``range(length)`` into blocks of about the same size, at most ``step``."""
+    """Cut ``range(length)`` into blocks of ``step``, and one of what remains."""
     step = max(1, step)
-    step = -(-length // -(-length // step)) if length else step
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
 @contextlib.contextmanager
-def _full_float32(device: torch.device) -> Iterator[None]:
-    """Keep TF32, bfloat16 and autocast out of float32 products; the user's settings come back."""
-    backends = (torch.backends.cuda, torch.backends.mkldnn)
-    # PyTorch has an older switch, and a newer one per backend that overrides it.
-    newer = [b.matmul for b in backends if hasattr(getattr(b, "matmul", None), "fp32_precision")]
-    before = [switch.fp32_precision for switch in newer]
+def _workers(device: torch.device) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Give a ``map`` that runs on all cores of a CPU, one call on each.
+
+    All cores at one operation would wait for the slowest of them some ten times per tile, which on
+    a machine that does other things as well takes longer than the work.
+    """
+    threads = torch.get_num_threads()
+    if device.type != "cpu" or threads == 1:
+        yield map
+        return
+    torch.set_num_threads(1)
     try:
-        older = torch.get_float32_matmul_precision()
-    except RuntimeError:  # only the newer one was used, and reading the older is an error
-        older = "highest"
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.autocast(device.type, enabled=False):
-            yield
+        with ThreadPoolExecutor(threads, "recall", torch.set_num_threads, (1,)) as pool:
+            yield pool.map
     finally:
-        torch.set_float32_matmul_precision(older)
-        for switch, precision in zip(newer, before, strict=True):
-            switch.fp32_precision = precision
+        torch.set_num_threads(threads)
 
 
 def _check_options(backend: str, limit: int | None, block: int | None) -> None:
@@ -386,7 +412,7 @@ def _check_items(
             f"{name} has {vectors.shape[1]} dimensions, but embeddings have {like.shape[1]}"
         )
     device = vectors.device if like is None else like.device
-    if device.type not in _SIDE:  # others have no float64
+    if device.type not in TILE_SIDE:  # others have no float64
         device = torch.device("cpu")
     vectors = vectors.to(device)
     if vectors.dtype.itemsize < 4:

@@ -79,7 +79,7 @@ def evaluation_batches(
 
 def _load(dataset: Any, keys: Any, workers: int, pin_memory: bool) -> Iterator[Any]:
     loader: DataLoader[Any] = DataLoader(
-        dataset,
+        _Guarded(dataset),
         sampler=keys,
         batch_size=None,
         num_workers=workers,
@@ -88,7 +88,23 @@ def _load(dataset: Any, keys: Any, workers: int, pin_memory: bool) -> Iterator[A
         # resumed run, which draws once more, would then differ in its dropout.
         generator=torch.Generator(),
     )
-    return iter(loader)
+    for batch in loader:
+        if isinstance(batch, UserError):
+            raise batch
+        yield batch
+
+
+class _Guarded(Dataset[Any]):
+    """Hands a UserError over as it is: a worker's exceptions come with its traceback as text."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return self.dataset[key]
+        except UserError as error:
+            return error
 
 
 class _Keys(Sampler[_Key]):

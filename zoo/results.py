@@ -1,15 +1,13 @@
 """The run folder: what is written, when, and how it is read back.
 
-Every file is written beside its place, flushed to the disk and renamed into it, so that whatever
-kills a run leaves either the old file or the new one. ``result.json`` comes last: a folder that has
-one is a finished run.
+Every file is written whole or not at all, so that whatever kills a run leaves either the old one or
+the new one. ``result.json`` comes last: a folder that has one is a finished run.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from zoo._files import replace_file
 from zoo.errors import UserError
 
 CONFIG = "config.yaml"
@@ -44,14 +43,20 @@ class RunFolder:
         Raises:
             UserError: if the folder cannot be written or another process has it.
         """
+        lock = FileLock(self.path / ".lock", timeout=0)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.path / ".lock", timeout=0):
-                yield
+            lock.acquire()
         except Timeout as error:
             raise UserError(f"{self.path}: another process is at this run") from error
-        except (PermissionError, FileExistsError, NotADirectoryError) as error:
+        except OSError as error:
             raise UserError(f"{self.path}: cannot be written ({error.strerror})") from error
+        try:
+            for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
+                left_over.unlink()
+            yield
+        finally:
+            lock.release()
 
     def clear(self) -> None:
         """Forget the run that is in the folder."""
@@ -59,18 +64,15 @@ class RunFolder:
             (self.path / name).unlink(missing_ok=True)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all."""
-        temporary = self.path / f".{name}.tmp"
-        with temporary.open("wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(self.path / name)
-        folder = os.open(self.path, os.O_RDONLY)
+        """Write a file whole or not at all.
+
+        Raises:
+            UserError: if that is impossible: no space, no permission.
+        """
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            replace_file(self.path / name, lambda file: file.write(data))
+        except OSError as error:
+            raise UserError(f"{self.path / name}: cannot be written ({error.strerror})") from error
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Write the checkpoint; it loads with ``weights_only=True``."""
