@@ -316,7 +316,7 @@ def _result(
             "classes": len(test.class_names),
             "images": len(test),
         },
-        "loss": config.loss.name if config.loss else None,
+        "loss": config.loss.name if config.loss and config.train.iterations else None,
         "backbone": config.model.backbone.name,
         "embedding_size": experiment.embedder.embedding_size,
         "recall": _scores(recall),
@@ -352,7 +352,7 @@ def _introduce(experiment: Experiment, folder: RunFolder, reporter: Reporter) ->
     count = sum(p.numel() for p in embedder.parameters()) / 1e6
     size = embedder.embedding_size
     reporter.say(f"model    {config.model.backbone.name}, {size}-d, {count:.2f} M parameters")
-    if config.loss:
+    if config.loss and config.train.iterations:
         reporter.say(f"loss     {config.loss.name}")
     reporter.say(f"device   {environment.device_name(experiment.device)}, {experiment.precision}")
 
