@@ -77,10 +77,10 @@ class Unit(NamedTuple):
     f: Tensor
     norm: Tensor
 
-    def pull_back(self, grad: Tensor) -> Tensor:
-        """Return the gradient wrt the raw rows: ``(G - (G . f) f) / ||x||``."""
+    def pull_back(self, grad: Tensor, share: Tensor) -> Tensor:
+        """Return ``share`` times the gradient wrt the raw rows, ``(G - (G . f) f) / ||x||``."""
         radial = torch.linalg.vecdot(grad, self.f).unsqueeze(1)
-        return torch.addcmul(grad, radial, self.f, value=-1).div_(self.norm)
+        return torch.addcmul(grad, radial, self.f, value=-1).mul_(share / self.norm)
 
 
 def unit_sphere(x: Tensor, eps: float = 1e-12) -> Unit:
@@ -90,6 +90,6 @@ def unit_sphere(x: Tensor, eps: float = 1e-12) -> Unit:
     when it is squared in float32.
     """
     largest = x.detach().abs().amax(dim=1, keepdim=True)
-    scaled = x / largest.masked_fill_(largest < eps, torch.inf)
-    norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(eps)
-    return Unit(scaled / norm, norm * largest)
+    f = x / largest.masked_fill_(largest < eps, torch.inf)
+    norm = torch.linalg.vector_norm(f, dim=1, keepdim=True).clamp_min_(eps)
+    return Unit(f.div_(norm), norm * largest)

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from ._shared import Loss, unit_sphere
 
+_FAR = 1e30
 _BLOCK_ELEMENTS = 1 << 22  # anchors x gallery looked at together: 16 MB for each temporary
 
 
@@ -114,15 +115,17 @@ class _Pairs:
                 a2 = indices_tuple[0]
             self.mined = (self._mask(a1, p), self._mask(a2, n))
 
-    def rows(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return the masks (stop - start, M) of the positives and of the negatives."""
+    def rows(self, start: int, stop: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return 0/1 masks (stop - start, M) of what is a positive and of what is no negative."""
         if self.mined is not None:
-            return self.mined[0][start:stop], self.mined[1][start:stop]
-        positive = self.labels[start:stop, None] == self.ref_labels[None, :]
-        negative = ~positive
+            positive, negative = (mask[start:stop].to(dtype) for mask in self.mined)
+            return positive, 1 - negative
+        no_negative = (self.labels[start:stop, None] == self.ref_labels[None, :]).to(dtype)
+        positive = no_negative
         if self.exclude_self:
-            positive.diagonal(start).fill_(False)
-        return positive, negative
+            positive = no_negative.clone()
+            positive.diagonal(start).zero_()
+        return positive, no_negative
 
     def _mask(self, anchors: Tensor, others: Tensor) -> Tensor:
         shape = (len(self.labels), len(self.ref_labels))
@@ -153,7 +156,8 @@ class _InstanceCrossEntropy(torch.autograd.Function):
         for start in range(0, len(embeddings), block):
             rows = slice(start, start + block)
             logits = (anchors.f[rows] @ gallery.f.T).mul_(scale)
-            matched = _match(logits, *pairs.rows(start, start + block), reweight)
+            masks = pairs.rows(start, start + block, logits.dtype)
+            matched = _match(logits, *masks, reweight)
             weights = matched.weights
             if anchor_gradient and ref_emb is None and block >= len(embeddings):
                 weights = weights + weights.T  # one product serves both ends
@@ -166,8 +170,8 @@ class _InstanceCrossEntropy(torch.autograd.Function):
         n_pairs, n_anchors = n_pairs.clamp_min(1), n_anchors.clamp_min(1)
         # d/dS of the mean of -log p is s times its weights; the paper's weights are taken as given.
         share = 0.5 / n_anchors if reweight else scale / n_pairs
-        to_embeddings = anchors.pull_back(to_anchors).mul_(share)
-        to_ref = None if ref_emb is None else gallery.pull_back(to_gallery).mul_(share)
+        to_embeddings = anchors.pull_back(to_anchors, share)
+        to_ref = None if ref_emb is None else gallery.pull_back(to_gallery, share)
         ctx.save_for_backward(to_embeddings, to_ref)
         return total / n_pairs
 
@@ -187,21 +191,28 @@ class _Matched(NamedTuple):
     anchors: Tensor
 
 
-def _match(logits: Tensor, positive: Tensor, negative: Tensor, reweight: bool) -> _Matched:
-    """Weigh the positives (minus) and negatives (plus) of a block of anchors; logits are s S."""
-    valid = positive.any(1, keepdim=True) & negative.any(1, keepdim=True)
-    positive &= valid
-    # An anchor that does not count keeps a row of finite numbers, which are masked at the end.
-    hardness = logits.masked_fill(~(negative & valid), -torch.inf)
-    z = torch.logsumexp(hardness, 1, keepdim=True).masked_fill(~valid, 0.0)
+def _match(logits: Tensor, positive: Tensor, no_negative: Tensor, reweight: bool) -> _Matched:
+    """Weigh the positives (minus) and negatives (plus) of a block of anchors; logits are s S.
+
+    The masks are numbers, 0 or 1, and what they exclude is moved to -1e30, whose exponential is 0:
+    on a CPU that takes a tenth of the time of filling in, and it leaves every number finite.
+    """
+    hardness = torch.add(logits, no_negative, alpha=-_FAR)
+    hardest = hardness.amax(1, keepdim=True)
+    weights = torch.softmax(hardness, 1)  # exp(s S_aj - Z_a)
+    z = hardest - weights.amax(1, keepdim=True).log_()
     gap = z - logits
     log_weight = F.logsigmoid(gap)  # log(1 - p)
-    total = (gap - log_weight).masked_fill(~positive, 0.0).sum()  # -log p = gap - log(1 - p)
-    log_weight.masked_fill_(~positive, -torch.inf)
-    to_negatives = torch.exp(hardness - z)
+    nll = gap.sub_(log_weight)  # -log p = gap - log(1 - p)
+    positives = positive.sum(1, keepdim=True)
+    valid = ((positives > 0) & (hardest > -_FAR / 2)).to(logits.dtype)
+    total = torch.linalg.vecdot(nll, positive).unsqueeze(1) * valid
+    log_weight.add_(positive - 1, alpha=_FAR)
     if reweight:
-        to_positives = torch.softmax(log_weight, 1).masked_fill(~positive, 0.0)
+        weights -= torch.softmax(log_weight, 1)
     else:
-        to_positives = torch.exp(log_weight)
-        to_negatives *= to_positives.sum(1, keepdim=True)
-    return _Matched(to_negatives - to_positives, total, positive.sum(), valid.sum())
+        to_positives = log_weight.exp_()
+        weights *= to_positives.sum(1, keepdim=True)
+        weights -= to_positives
+    weights *= valid
+    return _Matched(weights, total.sum(), (positives * valid).sum(), valid.sum())

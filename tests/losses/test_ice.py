@@ -124,7 +124,7 @@ def weights(x, labels, scale):
     same = labels[:, None] == labels[None, :]
     positive = same & ~torch.eye(len(x), dtype=torch.bool)
     logits = scale * F.normalize(x) @ F.normalize(x).T
-    matched = _match(logits, positive.clone(), ~same, True)
+    matched = _match(logits, positive.to(x.dtype), same.to(x.dtype), True)
     return matched.weights / (2 * float(matched.anchors)), positive, ~same
 
 
