@@ -9,9 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from zoo.errors import UserError
+
 from ._shared import Loss, unit_sphere
 
 _FAR = 1e30
+_MOST_SCALE = 1e9  # far below _FAR, and beyond any use
 _BLOCK_ELEMENTS = 1 << 22  # anchors x gallery looked at together: 16 MB for each temporary
 
 
@@ -68,10 +71,10 @@ class ICELoss(Loss):
         block: int | None = None,
     ) -> None:
         super().__init__()
-        if not scale > 0:
-            raise ValueError(f"scale must be positive, not {scale}")
+        if not 0 < scale <= _MOST_SCALE:
+            raise UserError(f"scale must be positive and at most {_MOST_SCALE:.0e}, not {scale}")
         if block is not None and block < 1:
-            raise ValueError(f"block must be at least 1, not {block}")
+            raise UserError(f"block must be at least 1, not {block}")
         self.scale = float(scale)
         self.reweight = reweight
         self.anchor_gradient = anchor_gradient

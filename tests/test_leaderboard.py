@@ -118,3 +118,12 @@ def test_what_is_no_run_folder_is_said(tmp_path):
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(UserError, match="not the result of a run"):
         leaderboard.load(tmp_path)
+
+
+def test_a_damaged_result_does_not_hide_the_good_ones(tmp_path):
+    write(tmp_path, result("good", {1: 0.5}))
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "result.json").write_text("[1]")
+    with pytest.warns(UserWarning, match="not the result of a run"):
+        (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert [row.name for row in board.rows] == ["good"]

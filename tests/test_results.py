@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,19 @@ import torch
 from zoo import UserError
 from zoo.results import RunFolder
 
+RESULT = {
+    "run": "r-d-s0",
+    "config": "r",
+    "digest": "d",
+    "seed": 0,
+    "dataset": {"name": "d"},
+    "loss": None,
+    "backbone": "b",
+    "embedding_size": 2,
+    "recall": {"1": 0.5},
+    "seconds": {"training": 1.0},
+}
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -24,7 +38,7 @@ def folder(tmp_path):
 
 def test_a_run_is_finished_when_its_result_is_there(folder):
     assert not folder.finished
-    result = {"dataset": {"name": "d"}, "recall": {"1": 0.5}, "seed": 0}
+    result = RESULT
     folder.finish(result, np.array([1, 2], dtype=np.int32))
     assert folder.finished
     assert folder.result() == result
@@ -95,4 +109,57 @@ def test_an_error_inside_is_not_taken_for_one_of_the_folder(folder):
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"), RunFolder(tmp_path / "file").locked():
+        pass
+
+
+HOSTILE = [
+    "{}",
+    "[1]",
+    "[" * 100_000,
+    '{"dataset": {"name": 1}, "recall": {}, "seed": 0}',
+    *(
+        json.dumps({**RESULT, key: value})
+        for key, value in [
+            ("seed", None),
+            ("seed", "x"),
+            ("config", []),
+            ("digest", {}),
+            ("recall", {"1": "x"}),
+            ("recall", {"x": 0.5}),
+            ("recall", {"1": 7.0}),
+            ("recall", {}),
+            ("seconds", {}),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_hostile_result_is_refused_with_advice(folder, text):
+    (folder.path / "result.json").write_text(text)
+    with pytest.raises(UserError, match="not the result of a run; delete it, or run again with"):
+        folder.result()
+
+
+@pytest.mark.parametrize(
+    "line", ["\xff\xfe", "[1]", "3", "{}", '{"iteration": "x"}', "[" * 100_000]
+)
+def test_damaged_metrics_do_not_stop_a_run(folder, line):
+    (folder.path / "metrics.jsonl").write_bytes(line.encode("latin-1") + b"\n")
+    folder.append({"iteration": 1, "loss": 0.5})
+    folder.rewind(5)
+    assert folder.metrics() == [{"iteration": 1, "loss": 0.5}]
+
+
+def test_a_folder_in_the_place_of_a_file(folder):
+    (folder.path / "result.json").mkdir()
+    with pytest.raises(UserError, match="cannot be removed"):
+        folder.clear()
+    (folder.path / ".x.tmp").mkdir()
+    with folder.locked():
+        pass
+
+
+def test_a_name_that_no_folder_can_have():
+    with pytest.raises(UserError, match="cannot be written"), RunFolder("a\0b").locked():
         pass

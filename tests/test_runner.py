@@ -102,7 +102,7 @@ def test_a_finished_run_is_not_run_again(whole, monkeypatch):
 def test_a_random_network_learns(tmp_path):
     larger = ["model.backbone.width=16", "model.embedding_size=64", "images={}"]
     before = run(tmp_path, *larger, "train.iterations=0")
-    after = run(tmp_path, *larger)
+    after = run(tmp_path, *larger, "train.iterations=80")
     assert after["recall"]["1"] > before["recall"]["1"] + 0.1
     assert before["images_per_second"] is None
 
@@ -270,6 +270,23 @@ def test_a_damaged_checkpoint_is_said(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="start again with --restart"):
         run(tmp_path)
     assert run(tmp_path, restart=True)["recall"]
+
+
+@pytest.mark.parametrize("state", [{}, [1], {"fingerprint": None}])
+def test_a_checkpoint_of_something_else_is_said(tmp_path, state):
+    found = folder(tmp_path)
+    found.path.mkdir()
+    found.save_checkpoint(state)
+    with pytest.raises(UserError, match="start again with --restart"):
+        run(tmp_path)
+
+
+def test_a_checkpoint_of_another_network_is_said(whole, tmp_path):
+    other = folder(tmp_path, "model.backbone.width=5")
+    other.path.mkdir()
+    other.save_checkpoint(folder(whole[0]).load_checkpoint())
+    with pytest.raises(UserError, match=r"not one of this run \(RuntimeError\); start again"):
+        run(tmp_path, "model.backbone.width=5")
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -74,6 +75,7 @@ def run(
     from zoo.train import DivergedError
 
     environment.keep_freed_memory()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     try:
         result = runner.run(checked, restart=restart, reporter=Reporter(quiet=quiet))
     except (runner.InterruptedRunError, KeyboardInterrupt) as error:

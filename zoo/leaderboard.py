@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,14 +88,22 @@ def load(directory: str | Path) -> list[dict[str, Any]]:
     """Return the results of all finished runs under a directory.
 
     Raises:
-        UserError: if there is no such directory, no finished run in it, or a result is damaged.
+        UserError: if there is no such directory or no finished run in it. Damaged results beside
+            good ones are left out, with a warning.
     """
     root = Path(directory)
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; `zoo run` makes it, or name another one")
-    found = [RunFolder(path.parent).result() for path in sorted(root.rglob(RESULT))]
+    found, damaged = [], []
+    for path in sorted(root.rglob(RESULT)):
+        try:
+            found.append(RunFolder(path.parent).result())
+        except UserError as error:
+            damaged.append(str(error))
     if not found:
-        raise UserError(f"{root}: no finished run in it; `zoo run` makes one")
+        raise UserError("\n".join(damaged) or f"{root}: no finished run in it; `zoo run` makes one")
+    for message in damaged:
+        warnings.warn(message, stacklevel=2)
     return found
 
 

@@ -155,7 +155,12 @@ def assemble(
     declared = {p.name for p in parameters_of(target)}
     supplied = {k: v for k, v in runtime.items() if k in declared and k not in arguments}
     nested = {k: _assemble_nested(kind, k, v, runtime) for k, v in arguments.items()}
-    return target(**supplied, **nested, **bound)
+    try:
+        return target(**supplied, **nested, **bound)
+    except UserError:
+        raise
+    except ValueError as error:  # the constructor's own check of its arguments
+        raise UserError(f"{name}: {error}") from error
 
 
 def problems(

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zoo._files import replace_file
 from zoo.errors import UserError
@@ -23,6 +24,44 @@ METRICS = "metrics.jsonl"
 RESULT = "result.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
+
+_NO_RESULT = "not the result of a run; delete it, or run again with --restart"
+_K = Annotated[str, Field(pattern=r"^[1-9][0-9]*$")]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Data(_Part):
+    name: str
+    fingerprint: str = ""
+
+
+class _Seconds(_Part):
+    training: float
+
+
+class _Paper(_Part):
+    recall: dict[_K, float | None] = {}
+
+
+class Result(_Part):
+    """What tables are made of; a result may have more."""
+
+    run: str
+    config: str
+    digest: str
+    seed: int
+    dataset: _Data
+    loss: str | None
+    backbone: str
+    embedding_size: int
+    recall: dict[_K, _Share] = Field(min_length=1)
+    recall_of_features: dict[_K, _Share] = {}
+    seconds: _Seconds
+    paper: _Paper | None = None
 
 
 class RunFolder:
@@ -43,25 +82,35 @@ class RunFolder:
         Raises:
             UserError: if the folder cannot be written or another process has it.
         """
-        lock = FileLock(self.path / ".lock", timeout=0)
         try:
+            lock = FileLock(self.path / ".lock", timeout=0)
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout as error:
             raise UserError(f"{self.path}: another process is at this run") from error
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be written ({error.strerror})") from error
+        except (OSError, ValueError) as error:  # a null byte in the name is the latter
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{str(self.path)!r}: cannot be written ({reason})") from error
         try:
             for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
-                left_over.unlink()
+                if left_over.is_file():
+                    left_over.unlink()
             yield
         finally:
             lock.release()
 
     def clear(self) -> None:
-        """Forget the run that is in the folder."""
+        """Forget the run that is in the folder.
+
+        Raises:
+            UserError: if something else is in the way.
+        """
         for name in (RESULT, CHECKPOINT, METRICS, RANKS):
-            (self.path / name).unlink(missing_ok=True)
+            try:
+                (self.path / name).unlink(missing_ok=True)
+            except OSError as error:
+                message = f"{self.path / name}: cannot be removed ({error.strerror})"
+                raise UserError(message) from error
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all.
@@ -108,15 +157,17 @@ class RunFolder:
             handle.write(json.dumps(record) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of the metrics; a last line that was cut short is left out."""
+        """Return the lines of the metrics; what is damaged or was cut short is left out."""
         path = self.path / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
         records = []
-        for line in lines:
+        for line in text.splitlines():
             try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
+                record = json.loads(line)
+            except (json.JSONDecodeError, RecursionError):
                 continue
+            if isinstance(record, dict) and isinstance(record.get("iteration"), int):
+                records.append(record)
         return records
 
     def rewind(self, iteration: int) -> None:
@@ -142,7 +193,11 @@ class RunFolder:
         path = self.path / RESULT
         try:
             result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            _ = result["dataset"]["name"], result["recall"], result["seed"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path}: not the result of a run ({error!r})") from error
+            Result.model_validate(result)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "all of it"
+            raise UserError(f"{path}: {_NO_RESULT} ({where}: {first['msg']})") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"{path}: {_NO_RESULT} ({error})") from error
         return result

@@ -259,16 +259,27 @@ class _Training:
     def _resume(self) -> None:
         state = self.folder.load_checkpoint()
         if state is not None:
-            if state["fingerprint"] != self.fingerprint:
+            try:
+                self._go_on_from(state)
+            except UserError:
+                raise
+            except Exception as error:
                 raise UserError(
-                    f"{self.folder.path}: the training images have changed since this run began; "
-                    "bring them back, or start again with --restart"
-                )
-            self.trainer.load_state_dict(state)
-            self.sampler.load_state_dict(state["sampler"])
-            self.clock.seconds, self.clock.images = state["clock"]
+                    f"{self.folder.path}: the checkpoint is not one of this run "
+                    f"({type(error).__name__}); start again with --restart"
+                ) from error
             self.reporter.say(f"resumed  from iteration {self.trainer.iteration}")
         self.folder.rewind(self.trainer.iteration)
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        if state["fingerprint"] != self.fingerprint:
+            raise UserError(
+                f"{self.folder.path}: the training images have changed since this run began; "
+                "bring them back, or start again with --restart"
+            )
+        self.trainer.load_state_dict(state)
+        self.sampler.load_state_dict(state["sampler"])
+        self.clock.seconds, self.clock.images = state["clock"]
 
     def _save(self, sampler_state: dict[str, Any]) -> None:
         self.trainer.check()
