@@ -10,6 +10,8 @@ from torch.utils.data import Sampler
 
 from zoo.errors import UserError
 
+_MOST_IMAGES = 2**20  # of a batch; more is a slip, and would fill the memory
+
 
 class EpochBatches(Sampler[list[int]]):
     """Batches without end, which can be gone on with from any place; a subclass writes ``_epoch``.
@@ -19,13 +21,18 @@ class EpochBatches(Sampler[list[int]]):
     fetch ahead, the state is ahead of what the training has seen as well.
 
     Args:
-        batch_size: images of a batch.
+        batch_size: images of a batch, at most 2^20.
         seed: not negative.
+
+    Raises:
+        UserError: a batch of more images, or a negative seed.
     """
 
     def __init__(self, batch_size: int, seed: int) -> None:
         if seed < 0:
             raise UserError(f"seed is {seed}; it must not be negative")
+        if batch_size > _MOST_IMAGES:
+            raise UserError(f"a batch of {batch_size:,} images is too large; make it smaller")
         self.batch_size = batch_size
         self.seed = seed
         self._epoch_number = 0

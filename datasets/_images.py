@@ -98,7 +98,7 @@ def _open(source: str | Path | BinaryIO, max_pixels: int) -> Image.Image:
         try:
             image = Image.open(source, formats=_formats())
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise _too_large(f"more than {max_pixels:,}", max_pixels) from error
+            raise _too_large("too many", max_pixels) from error
         finally:
             Image.MAX_IMAGE_PIXELS = before
     pixels = image.width * image.height

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from zoo._precision import full_float32, upcast
 
+from ._inputs import check
+
 
 class Loss(BaseMetricLossFunction):  # type: ignore[misc]
     """A loss of the zoo: the subclass writes only :meth:`value`.
@@ -36,15 +38,19 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
             indices_tuple: what a PML miner returned: the pairs or triplets to look at.
             ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out.
             ref_labels: (M,) labels of the gallery.
+
+        Raises:
+            UserError: what does not go together: shapes, types, a gallery without labels.
         """
+        if ref_emb is embeddings and ref_labels is labels:  # as some of PML's code calls it
+            ref_emb = ref_labels = None
+        check(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         with full_float32(embeddings.device):
-            loss: Tensor = super().forward(
-                upcast(embeddings),
-                labels,
-                indices_tuple,
-                None if ref_emb is None else upcast(ref_emb),
-                ref_labels,
-            )
+            x = upcast(embeddings)
+            gallery = None if ref_emb is None else ref_emb.to(x.dtype)
+            if not len(x) or (gallery is not None and not len(gallery)):
+                return x[:0].sum()
+            loss: Tensor = super().forward(x, labels, indices_tuple, gallery, ref_labels)
         return loss
 
     def compute_loss(

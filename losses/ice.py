@@ -90,7 +90,8 @@ class ICELoss(Loss):
     ) -> Tensor:
         """Return the mean of -log p(i|a)."""
         alone = ref_emb is embeddings
-        pairs = _Pairs(labels, ref_labels, indices_tuple, exclude_self=alone)
+        shape = (len(embeddings), len(ref_emb))
+        pairs = _Pairs(shape, labels, ref_labels, indices_tuple, exclude_self=alone)
         block = self.block or max(1, _BLOCK_ELEMENTS // max(1, len(ref_emb)))
         gradient = (self.scale, self.reweight, self.anchor_gradient)
         result: Tensor = _InstanceCrossEntropy.apply(
@@ -104,6 +105,7 @@ class _Pairs:
 
     def __init__(
         self,
+        shape: tuple[int, int],
         labels: Tensor,
         ref_labels: Tensor,
         indices_tuple: tuple[Tensor, ...] | None,
@@ -116,7 +118,7 @@ class _Pairs:
             a1, p, a2, n = (*indices_tuple[:2], *indices_tuple[-2:])
             if len(indices_tuple) == 3:
                 a2 = indices_tuple[0]
-            self.mined = (self._mask(a1, p), self._mask(a2, n))
+            self.mined = (_mask(a1, p, shape), _mask(a2, n, shape))
 
     def rows(self, start: int, stop: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return 0/1 masks (stop - start, M) of what is a positive and of what is no negative."""
@@ -130,11 +132,11 @@ class _Pairs:
             positive.diagonal(start).zero_()
         return positive, no_negative
 
-    def _mask(self, anchors: Tensor, others: Tensor) -> Tensor:
-        shape = (len(self.labels), len(self.ref_labels))
-        mask = torch.zeros(shape, dtype=torch.bool, device=self.labels.device)
-        mask[anchors, others] = True
-        return mask
+
+def _mask(anchors: Tensor, others: Tensor, shape: tuple[int, int]) -> Tensor:
+    mask = torch.zeros(shape, dtype=torch.bool, device=anchors.device)
+    mask[anchors, others] = True
+    return mask
 
 
 class _InstanceCrossEntropy(torch.autograd.Function):

@@ -63,6 +63,10 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         raise UserError(f"weights {path}: holds no plain state_dict, a mapping of names to tensors")
     if not state:
         raise UserError(f"weights {path}: holds no tensors at all")
+    for name, value in state.items():
+        fault = _fault(value)
+        if fault:
+            raise UserError(f"weights {path}: {name!r} {fault}; get it again, or save it anew")
     if all(name.startswith("module.") for name in state):
         return {name.removeprefix("module."): value for name, value in state.items()}
     return dict(state)
@@ -134,6 +138,17 @@ def _unwrap(state: Any) -> Any:
 def _is_entry(item: tuple[Any, Any]) -> bool:
     name, value = item
     return isinstance(name, str) and name.isprintable() and isinstance(value, Tensor)
+
+
+def _fault(value: Tensor) -> str | None:
+    """Return why a tensor is no use as weights."""
+    if value.layout != torch.strided or value.is_quantized:
+        return "is not a dense tensor"
+    if value.is_meta:
+        return "has a shape but no values"
+    if value.is_complex():
+        return "is complex"
+    return None if value.isfinite().all() else "holds NaN or infinity"
 
 
 def _why_unreadable(error: BaseException) -> str:

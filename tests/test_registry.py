@@ -84,6 +84,24 @@ def test_unknown_names_are_met_with_near_ones():
         zoo.build("backbones", "torchvision.resnet5")
     with pytest.raises(UserError, match="is a family"):
         zoo.build("backbones", "torchvision.*")
+    for variant in ("", "resnet5", "*x"):
+        with pytest.raises(UserError, match="torchvision has no backbone named"):
+            zoo.describe("backbones", f"torchvision.{variant}")
+
+
+@pytest.mark.parametrize("name", [None, 3, b"ice", ["ice"], {"name": "ice"}])
+@pytest.mark.parametrize("ask", [zoo.build, zoo.describe])
+def test_names_are_text(ask, name):
+    with pytest.raises(UserError, match="names of losses are text, not"):
+        ask("losses", name)
+
+
+def test_what_a_constructor_did_not_check_is_told_in_one_line():
+    with pytest.raises(UserError) as error:
+        zoo.build("losses", "pml.LargeMarginSoftmaxLoss", num_classes=-1, embedding_size=3)
+    assert "building pml.LargeMarginSoftmaxLoss failed: RuntimeError" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value.__cause__, RuntimeError)
 
 
 ARGUMENTS = [
@@ -122,6 +140,9 @@ def test_the_runtime_supplies_only_what_is_declared():
     assert registry.assemble("losses", "pml.ArcFaceLoss", {}, runtime).W.shape == (8, 5)
     own = registry.assemble("losses", "pml.ArcFaceLoss", {"num_classes": 7}, runtime)
     assert own.W.shape == (8, 7)
+    for wrong in ({"num_classes": 4}, {"embedding_size": 7}, {"embedding_size": 9}):
+        with pytest.raises(UserError, match="but the experiment has"):
+            registry.assemble("losses", "pml.ArcFaceLoss", wrong, runtime)
 
 
 def test_nested_components_are_built():

@@ -195,7 +195,8 @@ def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch,
     )
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(whole, tmp_path):
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     path, result = whole
     command = [sys.executable, "-m", "zoo.cli", "run", "ice_glyphs", *SMALL, f"output={tmp_path}"]
     with subprocess.Popen(
@@ -205,7 +206,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(whole, tmp_path):
         for line in process.stderr:
             said.append(line)
             if line.split("/")[0].strip() == "7":
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signum)
         process.wait()
     said = "".join(said)
     assert process.returncode == 1
@@ -323,6 +324,65 @@ def test_nan_stops_with_iteration_loss_and_batch_and_keeps_the_checkpoint(
     kept = folder(tmp_path, "loss=poisoned").load_checkpoint()
     assert kept["iteration"] == 10
     assert all(w.isfinite().all() for w in kept["embedder"].values())
+
+
+def broken(embeddings, labels, *rest):
+    return {}["what is not there"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (
+            broken,
+            r"mine in iteration 1 failed: KeyError: 'what is not there' \(.*test_runner.py:\d",
+        ),
+        (lambda *_: {"loss": 1}, "mine returned a dict; training needs a scalar"),
+        (lambda x, *_: x.sum(1), r"mine returned a tensor of shape \(32,\)"),
+        (lambda x, *_: x.detach().sum(), "mine returned a number that does not depend"),
+    ],
+)
+def test_a_loss_that_fails_is_named_in_one_line(tmp_path, monkeypatch, loss, says):
+    class Mine(nn.Module):
+        def forward(self, *arguments):
+            return loss(*arguments)
+
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("losses", "mine")(Mine)
+    with pytest.raises(UserError, match=says) as error:
+        run(tmp_path, "loss=mine")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "loss=pml.VICRegLoss",
+        "loss={name: pml.NTXentLoss, distance: 3}",
+        "loss={name: pml.NTXentLoss, reducer: pml.DoNothingReducer}",
+        "loss={name: pml.TripletMarginLoss, reducer: {name: pml.DoNothingReducer}}",
+        "loss={name: pml.ArcFaceLoss, num_classes: 1}",
+        "loss={name: pml.ArcFaceLoss, embedding_size: 3}",
+        "miner=pml.EmbeddingsAlreadyPackagedAsTriplets",
+        "miner={name: pml.BatchHardMiner, distance: 3}",
+    ],
+)
+def test_what_pml_does_not_check_is_told_in_one_line(tmp_path, setting):
+    with pytest.raises(UserError) as error:
+        run(tmp_path, setting)
+    assert "\n" not in str(error.value)
+    assert "pml." in str(error.value) or "leave it out" in str(error.value)
+
+
+def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):
+    class Mine(nn.Module):
+        def forward(self, *_):
+            raise MemoryError
+
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("losses", "mine")(Mine)
+    with pytest.raises(MemoryError):
+        run(tmp_path, "loss=mine")
 
 
 def test_features_are_measured_on_demand(tmp_path):

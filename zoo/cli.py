@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -37,6 +39,8 @@ def main() -> None:
     try:
         app()
     except UserError as error:
+        if os.environ.get("ZOO_TRACEBACK"):
+            traceback.print_exception(error)
         _complain(str(error))
         sys.exit(2)
 

@@ -21,3 +21,15 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     if not near:
         return ""
     return "; did you mean " + next(k for k in known if k.lower() == near[0]) + "?"
+
+
+def blame(what: str, error: Exception) -> UserError:
+    """Return in one message that a component failed: what it said, and in which line."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    reason = " ".join(str(error).split())[:500]
+    return UserError(
+        f"{what} failed: {type(error).__name__}: {reason}{where}; ZOO_TRACEBACK=1 shows the calls"
+    )

@@ -430,6 +430,8 @@ def _tensor(given: Array, name: str) -> Tensor:
             raise UserError(f"{name} are of NumPy type {given.dtype}, which is no use") from error
     if not isinstance(given, Tensor) or given.layout != torch.strided:
         kind = type(given).__name__
+        if isinstance(given, Tensor):
+            kind += f" of layout {str(given.layout).removeprefix('torch.')}"
         raise UserError(f"{name} must be a dense PyTorch tensor or NumPy array; got a {kind}")
     return given.detach()
 

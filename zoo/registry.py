@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, get_args
 from zoo import _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
 from zoo.base import RUNTIME
-from zoo.errors import UserError, did_you_mean
+from zoo.errors import UserError, blame, did_you_mean
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -95,8 +95,7 @@ def component(kind: Kind, name: str) -> Component:
     Raises:
         UserError: if there is no such name.
     """
-    claims = _claims(kind)
-    found = claims.get(name) or [_claim(kind, name)]
+    found = (isinstance(name, str) and _claims(kind).get(name)) or [_claim(kind, name)]
     if len(found) > 1:
         return Component(
             kind,
@@ -124,6 +123,8 @@ def describe(kind: Kind, name: str) -> Component:
     found = component(kind, name)
     if found.broken:
         return found
+    if not name.endswith(".*") and _claim(kind, name).entry.name.endswith(".*"):
+        _resolve(kind, name)  # is there such a member?
     try:
         target = load(kind, name)
     except UserError as error:
@@ -148,7 +149,7 @@ def assemble(
     kind: Kind, name: str, arguments: Mapping[str, Any], runtime: Mapping[str, Any]
 ) -> Any:
     """Build a component with what the user asked for and, where declared, what the runtime has."""
-    found = problems(kind, name, arguments, runtime)
+    found = problems(kind, name, arguments, runtime) or _at_odds(arguments, runtime)
     if found:
         raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
     target, bound = _resolve(kind, name)
@@ -161,6 +162,8 @@ def assemble(
         raise
     except ValueError as error:  # the constructor's own check of its arguments
         raise UserError(f"{name}: {error}") from error
+    except Exception as error:  # what it did not check
+        raise blame(f"building {name}", error) from error
 
 
 def problems(
@@ -251,6 +254,8 @@ def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
 
 def _claim(kind: Kind, name: str) -> _Claim:
     """Return the one claim of a name, a family's for its members; UserError if there is none."""
+    if not isinstance(name, str):
+        raise UserError(f"names of {kind} are text, not {name!r}")
     claims = _claims(kind)
     found = claims.get(name)
     if not found and "." in name and not name.endswith("*"):
@@ -294,6 +299,17 @@ def _load(claim: _Claim, name: str) -> Any:
     if not callable(target):
         raise UserError(f"{name!r} of {claim.distribution} is broken: it is not a class")
     return target
+
+
+def _at_odds(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Problem]:
+    """Return which sizes the user gave that do not go with those of the experiment."""
+    found = []
+    for key in RUNTIME["losses"] & set(arguments) & set(runtime):
+        given, real = arguments[key], runtime[key]
+        if given < real or (given > real and key != "num_classes"):  # spare classes do no harm
+            message = f"is {given}, but the experiment has {real}; leave it out"
+            found.append(Problem(key, message))
+    return found
 
 
 def _is_spec(value: object) -> bool:

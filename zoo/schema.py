@@ -27,6 +27,13 @@ _FOR_TRAINING = ("loss", "sampler", "optimizer")
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
+# Beyond any use; what is larger is a slip, and would end in an overflow or in full memory.
+_MOST_SIDE = 2**14  # pixels
+_MOST_IMAGES = 2**20  # of a batch
+_MOST_ITERATIONS = 10**9
+_MOST_FACTOR = 1e6  # on a learning rate, and of a learning rate itself
+_MOST_K = 2**31 - 2  # ranks are kept as int32, whose largest says "no match"
+
 
 def _refuse(model: _Model, found: Iterable[tuple[Keys, str]]) -> _Model:
     """Return a model in which nothing was found; raise all that was, as pydantic does."""
@@ -72,6 +79,7 @@ class Images(_Spec):
     resize: int | None = Field(
         default=None,
         ge=1,
+        le=_MOST_SIDE,
         description="side in pixels that images are scaled to, both sides alike; null: as they are",
     )
     keep_aspect: bool = Field(
@@ -80,10 +88,14 @@ class Images(_Spec):
     crop: int | None = Field(
         default=None,
         ge=1,
+        le=_MOST_SIDE,
         description="side of the square cut out: at random in training, the centre at test",
     )
     pad: int = Field(
-        default=0, ge=0, description="border in pixels around the image before a random crop"
+        default=0,
+        ge=0,
+        le=_MOST_SIDE,
+        description="border in pixels around the image before a random crop",
     )
     random_crop: Literal["translate", "resized"] = Field(
         default="translate",
@@ -127,7 +139,8 @@ class Model(_Spec):
     backbone: Component = Field(description="the network that makes feature maps of images")
     embedding_size: int | None = Field(
         default=512,
-        ge=1,
+        ge=2,  # of one number each, all cosines are 1 or -1
+        le=2**16,
         description="length of the embedding, from a new linear layer; null: the pooled features",
     )
     pooling: Literal["avg", "max"] = Field(
@@ -144,13 +157,19 @@ _WHICH = "which of them it is"
 
 
 class _Optimizer(_Spec):
-    lr: float = Field(gt=0, description="learning rate of the backbone")
-    weight_decay: float = Field(default=0.0, ge=0, description="weight decay")
+    lr: float = Field(gt=0, le=_MOST_FACTOR, description="learning rate of the backbone")
+    weight_decay: float = Field(default=0.0, ge=0, le=_MOST_FACTOR, description="weight decay")
     head_multiplier: float = Field(
-        default=1.0, ge=0, description="factor on the learning rate of new layers"
+        default=1.0,
+        ge=0,
+        le=_MOST_FACTOR,
+        description="factor on the learning rate of new layers",
     )
     loss_multiplier: float = Field(
-        default=1.0, ge=0, description="factor on the learning rate of the loss's own parameters"
+        default=1.0,
+        ge=0,
+        le=_MOST_FACTOR,
+        description="factor on the learning rate of the loss's own parameters",
     )
 
 
@@ -169,7 +188,7 @@ class SGD(_Optimizer):
 
 class _Adam(_Optimizer):
     betas: _Pair = Field(default=(0.9, 0.999), description="decay of the two running averages")
-    eps: float = Field(default=1e-8, gt=0, description="added to the denominator")
+    eps: float = Field(default=1e-8, gt=0, le=_MOST_FACTOR, description="added to the denominator")
 
     @model_validator(mode="after")
     def _agree(self) -> _Adam:
@@ -188,7 +207,7 @@ class AdamW(_Adam):
     """Adam, its weight decay apart from the gradient."""
 
     name: Literal["adamw"] = Field(description=_WHICH)
-    weight_decay: float = Field(default=0.01, ge=0, description="weight decay")
+    weight_decay: float = Field(default=0.01, ge=0, le=_MOST_FACTOR, description="weight decay")
 
 
 class _Schedule(_Spec):
@@ -214,7 +233,9 @@ class Step(_Schedule):
     """The learning rate falls in steps."""
 
     name: Literal["step"] = Field(description=_WHICH)
-    every: int = Field(ge=1, description="iterations from one step to the next")
+    every: int = Field(
+        ge=1, le=_MOST_ITERATIONS, description="iterations from one step to the next"
+    )
     gamma: float = Field(default=0.1, gt=0, le=1, description="factor of a step")
 
 
@@ -233,7 +254,9 @@ class Train(_Spec):
     """How long to train, and how."""
 
     iterations: int = Field(
-        ge=0, description="number of training steps; 0: evaluate the network as it is"
+        ge=0,
+        le=_MOST_ITERATIONS,
+        description="number of training steps; 0: evaluate the network as it is",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         default="auto", description="number format of the network; auto: the best the device has"
@@ -245,20 +268,30 @@ class Train(_Spec):
         default=None, gt=0, description="largest norm of the gradient; null: no limit"
     )
     workers: int | None = Field(
-        default=None, ge=0, description="processes that read images; null: chosen by the machine"
+        default=None,
+        ge=0,
+        le=1024,
+        description="processes that read images; null: chosen by the machine",
     )
-    checkpoint_every: int = Field(default=200, ge=1, description="iterations between checkpoints")
-    log_every: int = Field(default=50, ge=1, description="iterations between log lines")
+    checkpoint_every: int = Field(
+        default=200, ge=1, le=_MOST_ITERATIONS, description="iterations between checkpoints"
+    )
+    log_every: int = Field(
+        default=50, ge=1, le=_MOST_ITERATIONS, description="iterations between log lines"
+    )
 
 
 class Evaluate(_Spec):
     """What is measured on the test split."""
 
-    ks: list[Annotated[int, Field(ge=1)]] = Field(
+    ks: list[Annotated[int, Field(ge=1, le=_MOST_K)]] = Field(
         default=[1, 2, 4, 8], min_length=1, description="the K of the Recall@K that are reported"
     )
     every: int | None = Field(
-        default=None, ge=1, description="iterations between evaluations; null: only at the end"
+        default=None,
+        ge=1,
+        le=_MOST_ITERATIONS,
+        description="iterations between evaluations; null: only at the end",
     )
     features: bool = Field(
         default=False, description="also measure the pooled features below the embedding"
@@ -266,7 +299,9 @@ class Evaluate(_Spec):
     backend: Literal["torch", "faiss"] = Field(
         default="torch", description="what searches for neighbours"
     )
-    batch_size: int = Field(default=256, ge=1, description="images embedded at a time")
+    batch_size: int = Field(
+        default=256, ge=1, le=_MOST_IMAGES, description="images embedded at a time"
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Evaluate:

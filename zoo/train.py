@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.embedder import Embedder
-from zoo.errors import UserError
+from zoo.errors import UserError, blame
 from zoo.pipeline import Batch
 from zoo.schema import Config, Optimizer, Schedule
 
@@ -54,6 +55,7 @@ class Trainer:
         self.embedder, self.loss, self.miner = embedder, loss, miner
         self.clip_norm = config.train.clip_norm
         self.loss_name = config.loss.name if config.loss else "none"
+        self.miner_name = config.miner.name if config.miner else "none"
         self.device = next(embedder.parameters()).device
         self.dtype = _DTYPES.get(precision)
         self.iteration = 0
@@ -73,8 +75,11 @@ class Trainer:
             embeddings = self.embedder(images)
         # The loss and the miner are float32 work, whatever precision the network has.
         embeddings = embeddings.float()
-        mined = None if self.miner is None else self.miner(embeddings.detach(), labels)
-        loss = self.loss(embeddings, labels, mined)
+        with _blaming(f"{self.miner_name} in iteration {self.iteration + 1}"):
+            mined = None if self.miner is None else self.miner(embeddings.detach(), labels)
+        with _blaming(f"{self.loss_name} in iteration {self.iteration + 1}"):
+            loss = self.loss(embeddings, labels, mined)
+        self._check_loss(loss)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
@@ -103,6 +108,18 @@ class Trainer:
             f"of {len(indices)} images {shown}; try a lower optimizer.lr, train.clip_norm=1.0, "
             "schedule.warmup=100 or train.precision=fp32"
         )
+
+    def _check_loss(self, loss: Any) -> None:
+        """Refuse what cannot be minimised; it looks at no number, for which a GPU would wait."""
+        if not isinstance(loss, Tensor):
+            got = f"a {type(loss).__name__}"
+        elif loss.numel() != 1:
+            got = f"a tensor of shape {tuple(loss.shape)}"
+        elif not loss.requires_grad:
+            got = "a number that does not depend on the embeddings"
+        else:
+            return
+        raise UserError(f"{self.loss_name} returned {got}; training needs a scalar with a graph")
 
     def state_dict(self, sampler_state: dict[str, Any]) -> dict[str, Any]:
         """Return all that a run needs to go on as if it had not been stopped."""
@@ -176,6 +193,17 @@ class Meter:
         """Go on adding to a saved sum."""
         self.total = state["total"].to(self.total.device)
         self.count = state["count"]
+
+
+@contextmanager
+def _blaming(what: str) -> Iterator[None]:
+    """Say which component it was that failed; full memory is nobody's fault in particular."""
+    try:
+        yield
+    except (UserError, MemoryError, torch.cuda.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise blame(what, error) from error
 
 
 def make_optimizer(spec: Optimizer, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:

@@ -128,3 +128,8 @@ def test_too_few_classes():
 def test_sizes_too_small(classes, per_class):
     with pytest.raises(UserError, match=r"sampler\.classes"):
         MPerClassSampler([0, 1, 2, 0], classes, per_class)
+
+
+def test_a_batch_beyond_any_use():
+    with pytest.raises(UserError, match="a batch of 19,999,998 images is too large"):
+        MPerClassSampler([0, 1], 2, 9_999_999)

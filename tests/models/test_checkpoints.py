@@ -74,6 +74,22 @@ def test_other_contents_are_named(tmp_path, value, says):
         read_state(saved(tmp_path, value))
 
 
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (torch.ones(2, device="meta"), "has a shape but no values"),
+        (torch.ones(2, 2).to_sparse(), "is not a dense tensor"),
+        (torch.ones(2, dtype=torch.complex64), "is complex"),
+        (torch.tensor([1.0, float("nan")]), "holds NaN or infinity"),
+        (torch.tensor([1.0, -float("inf")]), "holds NaN or infinity"),
+    ],
+    ids=["meta", "sparse", "complex", "nan", "infinite"],
+)
+def test_tensors_that_are_no_weights_are_named(tmp_path, value, says):
+    with pytest.raises(UserError, match=rf"w\.pth: 'bad' {says}"):
+        read_state(saved(tmp_path, {"good": torch.ones(1), "bad": value}))
+
+
 @pytest.mark.parametrize("content", [b"", b"\x80", b"<html>Not found</html>", b"PK\x03\x04 zip"])
 def test_a_file_of_another_kind_is_named(tmp_path, content):
     (tmp_path / "w.pth").write_bytes(content)
