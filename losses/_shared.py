@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor
 
 from zoo._precision import full_float32, upcast
+from zoo.errors import UserError
 
 from ._inputs import check
 
@@ -19,8 +21,30 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
 
     It is called as the losses of pytorch-metric-learning are, and takes what its miners return.
     Whatever comes in, half precision or autocast, the work is done in float32, or in float64 if
-    that is what comes in.
+    that is what comes in. A batch with nothing to learn from gives 0, with a graph.
+
+    Class attributes tell the tables and ``zoo.checks`` what it is.
+
+    Attributes:
+        paper: authors, year and title.
+        kind: what it looks at: pairs, triplets, whole lists, one proxy per class, a classifier's
+            weights, or a clustering.
+        cost: time in N, the images of a batch, and C, the classes of the data set.
+        sampler: the sampler that its paper's batches come from.
+        gallery: whether ``ref_emb`` has a meaning.
+        mined: whether ``indices_tuple`` has a meaning.
+        normalises: whether the lengths of the embeddings make no difference.
+        expected_failures: checks that it cannot pass by its definition, and why.
     """
+
+    paper: ClassVar[str] = ""
+    kind: ClassVar[Literal["pair", "triplet", "list", "proxy", "classifier", "clustering"]] = "pair"
+    cost: ClassVar[str] = "N²"
+    sampler: ClassVar[str] = "m_per_class"
+    gallery: ClassVar[bool] = True
+    mined: ClassVar[bool] = True
+    normalises: ClassVar[bool] = True
+    expected_failures: ClassVar[Mapping[str, str]] = {}
 
     def forward(
         self,
@@ -45,6 +69,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
         if ref_emb is embeddings and ref_labels is labels:  # as some of PML's code calls it
             ref_emb = ref_labels = None
         check(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        self._check_meaning(indices_tuple, ref_emb)
         with full_float32(embeddings.device):
             x = upcast(embeddings)
             gallery = None if ref_emb is None else ref_emb.to(x.dtype)
@@ -52,6 +77,13 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
                 return x[:0].sum()
             loss: Tensor = super().forward(x, labels, indices_tuple, gallery, ref_labels)
         return loss
+
+    def _check_meaning(self, indices_tuple: object, ref_emb: object) -> None:
+        name = type(self).__name__
+        if ref_emb is not None and not self.gallery:
+            raise UserError(f"{name} is defined on a batch: ref_emb has no meaning for it")
+        if indices_tuple is not None and not self.mined:
+            raise UserError(f"{name} looks at a whole batch: it cannot be given mined pairs")
 
     def compute_loss(
         self,
@@ -99,3 +131,66 @@ def unit_sphere(x: Tensor, eps: float = 1e-12) -> Unit:
     f = x / largest.masked_fill_(largest < eps, torch.inf)
     norm = torch.linalg.vector_norm(f, dim=1, keepdim=True).clamp_min_(eps)
     return Unit(f.div_(norm), norm * largest)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return the rows of x on the unit sphere, to differentiate; a zero row stays and gets none.
+
+    As :func:`unit_sphere`, it divides by the largest entry first.
+    """
+    largest = x.detach().abs().amax(dim=1, keepdim=True)
+    fine = largest > 1e-12
+    scaled = torch.where(fine, x / torch.where(fine, largest, 1), 0)
+    norm = torch.linalg.vector_norm(torch.where(fine, scaled, 1), dim=1, keepdim=True)
+    return scaled / norm
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """Return the root of what is above 0, else 0 with gradient 0, where that of a root is none."""
+    fine = x > 0
+    return torch.where(fine, torch.where(fine, x, 1).sqrt(), 0)
+
+
+def unit_distances(f: Tensor, g: Tensor) -> Tensor:
+    """Return squared Euclidean distances (N, M) of unit rows, ``2 - 2 f . g``, from 0 to 4."""
+    return torch.addmm(f.new_full((), 2.0), f, g.T, alpha=-2).clamp_min(0)
+
+
+class Masks(NamedTuple):
+    """Which of the gallery are positives and negatives of which anchors: bool (N, M) each."""
+
+    positive: Tensor
+    negative: Tensor
+
+
+def masks(
+    embeddings: Tensor,
+    labels: Tensor | None,
+    indices_tuple: tuple[Tensor, ...] | None,
+    ref_emb: Tensor,
+    ref_labels: Tensor | None,
+) -> Masks:
+    """Return the pairs that a loss looks at: all but an image with itself, or those mined.
+
+    A mined triplet (a, p, n) stands for the pairs (a, p) and (a, n).
+    """
+    if indices_tuple is not None:
+        a1, p, a2, n = (*indices_tuple[:2], *indices_tuple[-2:])
+        if len(indices_tuple) == 3:
+            a2 = a1
+        shape = (len(embeddings), len(ref_emb))
+        return Masks(mask_of(a1, p, shape), mask_of(a2, n, shape))
+    assert labels is not None
+    assert ref_labels is not None
+    same = labels[:, None] == ref_labels
+    positive = same.clone()
+    if ref_emb is embeddings:
+        positive.fill_diagonal_(False)
+    return Masks(positive, ~same)
+
+
+def mask_of(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Return a mask that is true at the given places."""
+    mask = torch.zeros(shape, dtype=torch.bool, device=rows.device)
+    mask[rows, columns] = True
+    return mask

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from zoo.errors import UserError
 
-from ._shared import Loss, unit_sphere
+from ._shared import Loss, mask_of, unit_sphere
 
 _FAR = 1e30
 _MOST_SCALE = 1e9  # far below _FAR, and beyond any use
@@ -118,7 +118,7 @@ class _Pairs:
             a1, p, a2, n = (*indices_tuple[:2], *indices_tuple[-2:])
             if len(indices_tuple) == 3:
                 a2 = indices_tuple[0]
-            self.mined = (_mask(a1, p, shape), _mask(a2, n, shape))
+            self.mined = (mask_of(a1, p, shape), mask_of(a2, n, shape))
 
     def rows(self, start: int, stop: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return 0/1 masks (stop - start, M) of what is a positive and of what is no negative."""
@@ -131,12 +131,6 @@ class _Pairs:
             positive = no_negative.clone()
             positive.diagonal(start).zero_()
         return positive, no_negative
-
-
-def _mask(anchors: Tensor, others: Tensor, shape: tuple[int, int]) -> Tensor:
-    mask = torch.zeros(shape, dtype=torch.bool, device=anchors.device)
-    mask[anchors, others] = True
-    return mask
 
 
 class _InstanceCrossEntropy(torch.autograd.Function):
