@@ -141,7 +141,7 @@ def unit(x: Tensor) -> Tensor:
     largest = x.detach().abs().amax(dim=1, keepdim=True)
     fine = largest > 1e-12
     scaled = torch.where(fine, x / torch.where(fine, largest, 1), 0)
-    norm = torch.linalg.vector_norm(torch.where(fine, scaled, 1), dim=1, keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(torch.where(fine, scaled, 1), dim=1, keepdim=True)
     return scaled / norm
 
 
