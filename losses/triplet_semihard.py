@@ -1,0 +1,82 @@
+"""Triplet loss with semi-hard negatives."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from zoo.errors import UserError
+
+from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
+
+
+class TripletSemihardLoss(Loss):
+    """Push, for every positive pair, the nearest negative that is farther than the positive.
+
+    With D the distances of the L2-normalised embeddings, over the ordered positive pairs (a, p)::
+
+        n(a,p) = argmin {D_an : n negative of a, D_an > D_ap}, if there is none the farthest one
+        L      = mean of max(0, margin + D_ap - D_an(a,p))
+
+    The negative is found by searching the sorted distances of its anchor: O(N² log N), not the N³
+    comparisons of the usual code.
+
+    Differs from FaceNet's Eq. 4 as the code of TensorFlow does, which later papers (so probably
+    Song et al. 2017, whose numbers the ICE paper quotes) measured with:
+        * negatives beyond the margin also count as semi-hard; their triplets give 0, and enter the
+          mean.
+        * where no negative is farther than the positive, the farthest is taken.
+
+    Args:
+        margin: in units of D.
+        squared: whether D is the squared distance (0 to 4) or the distance (0 to 2).
+
+    Shape:
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. An anchor
+        without positives or without negatives is left out; a batch of such anchors gives 0.
+
+    Reference:
+        Schroff, Kalenichenko, Philbin. FaceNet: A Unified Embedding for Face Recognition and
+        Clustering. CVPR 2015, section 3.2.
+    """
+
+    paper: ClassVar[str] = "Schroff et al. 2015, FaceNet: A Unified Embedding for Face Recognition"
+    kind = "triplet"
+    cost = "N² log N"
+
+    def __init__(self, margin: float = 1.0, squared: bool = True) -> None:
+        super().__init__()
+        if not margin >= 0:
+            raise UserError(f"margin must be at least 0, not {margin}")
+        self.margin = margin
+        self.squared = squared
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the mean over the positive pairs."""
+        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        f = unit(embeddings)
+        distance = unit_distances(f, f if ref_emb is embeddings else unit(ref_emb))
+        if not self.squared:
+            distance = safe_sqrt(distance)
+        chosen = _semihard(distance.detach(), negative)
+        gap = distance - distance.gather(1, chosen) + self.margin
+        valid = positive & negative.any(1, keepdim=True)
+        total = torch.where(valid, gap, 0).clamp_min(0).sum()
+        return total / valid.sum().clamp_min(1)
+
+
+def _semihard(distance: Tensor, negative: Tensor) -> Tensor:
+    """Return for each pair (a, p) the column of its negative (N, M); any where a has none."""
+    ascending, order = distance.masked_fill(~negative, torch.inf).sort(dim=1)
+    farther = torch.searchsorted(ascending, distance.contiguous(), right=True)
+    last = negative.sum(1, keepdim=True) - 1
+    return order.gather(1, torch.minimum(farther, last).clamp_min(0))
