@@ -93,7 +93,8 @@ class _Spectral(torch.autograd.Function):
         grad = -2 * (left - u @ (u.T @ left))
         length = embeddings.double().abs().amax().clamp_min(1e-300)
         ctx.save_for_backward((grad / length).to(embeddings.dtype))
-        return (c.diagonal().sum() - (u * projected).sum()).to(embeddings.dtype)
+        value: Tensor = c.diagonal().sum() - (u * projected).sum()
+        return value.to(embeddings.dtype)
 
     @staticmethod
     @once_differentiable

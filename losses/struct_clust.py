@@ -72,7 +72,7 @@ class StructClustLoss(Loss):
         distance = safe_sqrt(unit_distances(f, f))
         with torch.no_grad():
             exact = distance.double().fill_diagonal_(0)
-            _, classes = labels.unique(return_inverse=True)
+            classes: Tensor = torch.unique(labels, return_inverse=True)[1]
             search = _Search(exact, classes, self.gamma)
             medoids = search.sweep(search.greedy(), self.pam_sweeps)
             nearest = _assign(exact, medoids)
@@ -200,7 +200,7 @@ class _Search:
         return values.new_zeros(size, values.shape[1]).index_add_(0, groups, values)
 
     def _sum(self, counts: Tensor) -> Tensor:
-        return self.n_log_n[counts].sum(0)
+        return torch.sum(self.n_log_n[counts], 0)
 
     def _nmi(self, sums: _Moves) -> Tensor:
         log_n = self.n_log_n[-1] / self.n  # H = log n - sum of n_c log n_c / n
@@ -210,4 +210,5 @@ class _Search:
         product = of_clusters * of_classes
         none = product < 1e-20  # one cluster or one class: alike if both are
         alike = (of_clusters < 1e-10) & (of_classes < 1e-10)
-        return torch.where(none, alike.double(), mutual / torch.where(none, 1, product).sqrt())
+        nmi: Tensor = mutual / torch.where(none, 1, product).sqrt()
+        return torch.where(none, alike.double(), nmi)

@@ -385,6 +385,52 @@ def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):
         run(tmp_path, "loss=mine")
 
 
+class Plain(Dropout):
+    """The same without anything random."""
+
+    def forward(self, images):
+        return (self.layer(images).tanh(),)
+
+
+@pytest.mark.parametrize("backbone", [Plain, Dropout])
+def test_in_chunks_the_gradient_is_that_of_the_whole_batch(tmp_path, monkeypatch, backbone):
+    """With dropout, the whole batch is made of the chunks, to draw the same numbers."""
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("backbones", "mine")(backbone)
+    common = [s for s in SMALL if "width" not in s]
+    found = {}
+    for chunk in ("null", "7"):
+        settings_of = [*common, f"output={tmp_path}", "model.backbone=mine"]
+        checked = load("ice_glyphs", [*settings_of, f"train.chunk_size={chunk}"])
+        experiment = runner.assemble(checked)
+        trainer = runner._Training(experiment, folder(tmp_path), QUIET, runner.Clock()).trainer
+        if chunk == "null":
+            whole = trainer.embedder.forward
+            trainer.embedder.forward = lambda x, f=whole: torch.cat([f(p) for p in x.split(7)])
+        batches = runner.training_batches(
+            experiment.train, checked.images, experiment.sampler, seed=0, start=0, stop=3
+        )
+        torch.manual_seed(0)
+        for batch in batches:
+            trainer.step(batch)
+        found[chunk] = [p.detach().clone() for p in trainer.parameters]
+    for one, other in zip(*found.values(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+def test_chunks_need_batch_normalisation_to_be_frozen(tmp_path):
+    with pytest.raises(UserError, match=r"set model\.freeze=batchnorm"):
+        run(tmp_path, "train.chunk_size=7")
+    assert run(tmp_path, "train.chunk_size=7", "model.freeze=batchnorm", "train.iterations=2")
+
+
+def test_a_batch_that_is_too_small_for_the_loss_is_refused_before_training(tmp_path):
+    small = ["loss=spectral_clust", "sampler.classes=4", "sampler.per_class=4"]
+    with pytest.raises(UserError, match="exactly zero gradient for batches of 16 images and emb"):
+        run(tmp_path, *small)
+    assert run(tmp_path, *small, "model.embedding_size=8", "train.iterations=2")
+
+
 def test_features_are_measured_on_demand(tmp_path):
     result = run(tmp_path, "train.iterations=1", "evaluate.features=true")
     assert set(result["recall_of_features"]) == {"1", "2", "4", "8"}

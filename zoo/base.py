@@ -65,7 +65,11 @@ class ImageDataset(Protocol):
 class BatchSampler(Protocol):
     """Decides what a batch is: yields lists of indices, epoch after epoch, without end.
 
-    Its constructor is given ``labels`` and ``seed`` by the runtime, if it has such parameters.
+    Its constructor is given by the runtime, if it has such parameters: ``labels``, ``seed``, and
+    ``embed``, a function from indices of training images to what the network as it is makes of
+    them, an array (n, d). One that uses it has ``draws_late = True``: a batch is then drawn only
+    when it is due. If it has ``batch_size``, a loss that needs larger batches (``check_batch``, see
+    :class:`zoo.losses.spectral_clust.SpectralClustLoss`) says so before training.
     """
 
     def __len__(self) -> int:
@@ -105,7 +109,7 @@ class Backbone(Protocol):
 RUNTIME: dict[str, frozenset[str]] = {
     "losses": frozenset({"num_classes", "embedding_size"}),
     "miners": frozenset(),
-    "samplers": frozenset({"labels", "seed"}),
+    "samplers": frozenset({"labels", "seed", "embed"}),
     "backbones": frozenset(),
     "datasets": frozenset({"split"}),
 }

@@ -58,8 +58,13 @@ def training_batches(
     workers: int = 0,
     pin_memory: bool = False,
 ) -> Iterator[Batch]:
-    """Yield the batches of iterations start to stop - 1, loaded ahead by the workers."""
+    """Yield the batches of iterations start to stop - 1, loaded ahead by the workers.
+
+    A sampler that ``draws_late`` is asked for a batch only when it is due, so without workers.
+    """
     keys = _Keys(sampler, start, stop)
+    if getattr(sampler, "draws_late", False):
+        workers = 0
     return _load(_TrainingSet(dataset, images, seed), keys, workers, pin_memory)
 
 
@@ -75,6 +80,11 @@ def evaluation_batches(
     size = len(dataset)
     keys = [range(i, min(i + batch_size, size)) for i in range(0, size, batch_size)]
     return _load(_TestSet(dataset, images), keys, workers, pin_memory)
+
+
+def centre_crops(dataset: ImageDataset, images: Images, indices: Sequence[int]) -> Tensor:
+    """Return some images of a data set as they are at test; uint8 (N, C, H, W)."""
+    return _TestSet(dataset, images)[indices]
 
 
 def _load(dataset: Any, keys: Any, workers: int, pin_memory: bool) -> Iterator[Any]:
@@ -156,10 +166,10 @@ class _TestSet(Dataset[Tensor]):
     def __init__(self, dataset: ImageDataset, images: Images) -> None:
         self.dataset, self.images = dataset, images
 
-    def __getitem__(self, key: range) -> Tensor:
+    def __getitem__(self, key: Sequence[int]) -> Tensor:
         pixels = getattr(self.dataset, "images", None)
         if isinstance(pixels, Tensor) and self.images.resize is None:
-            whole = pixels[key.start : key.stop]
+            whole = pixels[slice(key.start, key.stop) if isinstance(key, range) else list(key)]
             crop = self.images.crop
             return whole if crop is None else TF.center_crop(whole, [crop, crop])
         cut = [_centre(_resize(self.dataset[i][0], self.images), self.images) for i in key]

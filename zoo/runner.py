@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zoo import config as configuration
@@ -23,7 +25,7 @@ from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.evaluate import Recall, recall_at_k
-from zoo.pipeline import evaluation_batches, training_batches
+from zoo.pipeline import centre_crops, evaluation_batches, training_batches
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config
@@ -120,12 +122,32 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         "num_classes": len(train.class_names),
         "embedding_size": experiment.embedder.embedding_size,
     }
-    batches = {"labels": np.asarray(train.labels), "seed": config.seed}
     experiment.train = train
+    batches = {
+        "labels": np.asarray(train.labels),
+        "seed": config.seed,
+        "embed": partial(_embed_some, experiment),
+    }
     experiment.sampler = _build("samplers", config.sampler, batches)
     experiment.loss = _build("losses", config.loss, sizes).to(experiment.device)
+    check_batch = getattr(experiment.loss, "check_batch", None)
+    batch_size = getattr(experiment.sampler, "batch_size", None)
+    if check_batch is not None and batch_size is not None:
+        check_batch(batch_size, experiment.embedder.embedding_size)
     if config.miner is not None:
         experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
+
+
+def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:
+    """Return the embeddings of some training images, as a sampler wants them."""
+    assert experiment.train is not None
+    embedder, size = experiment.embedder.eval(), experiment.config.evaluate.batch_size
+    parts = [indices[i : i + size] for i in range(0, len(indices), size)]
+    with torch.inference_mode():
+        crops = (centre_crops(experiment.train, experiment.config.images, part) for part in parts)
+        found = torch.cat([embedder(images.to(experiment.device)) for images in crops])
+    embeddings: NDArray[np.float32] = found.float().cpu().numpy()
+    return embeddings
 
 
 def embed(

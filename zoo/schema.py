@@ -273,6 +273,13 @@ class Train(_Spec):
         le=1024,
         description="processes that read images; null: chosen by the machine",
     )
+    chunk_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST_IMAGES,
+        description="images embedded at a time in training, for batches larger than the memory; "
+        "costs a second forward pass; null: all",
+    )
     checkpoint_every: int = Field(
         default=200, ge=1, le=_MOST_ITERATIONS, description="iterations between checkpoints"
     )
@@ -385,7 +392,7 @@ _INCIDENTAL: Any = {
     "seed": True,
     "device": True,
     "output": True,
-    "train": {"workers", "checkpoint_every", "log_every"},
+    "train": {"workers", "chunk_size", "checkpoint_every", "log_every"},
     "evaluate": {"backend", "batch_size"},
 }
 

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.checkpoint import checkpoint
 
 from zoo.embedder import Embedder
 from zoo.errors import UserError, blame
@@ -54,6 +56,9 @@ class Trainer:
         assert config.optimizer is not None
         self.embedder, self.loss, self.miner = embedder, loss, miner
         self.clip_norm = config.train.clip_norm
+        self.chunk_size = config.train.chunk_size
+        if self.chunk_size:
+            _check_chunks(embedder)
         self.loss_name = config.loss.name if config.loss else "none"
         self.miner_name = config.miner.name if config.miner else "none"
         self.device = next(embedder.parameters()).device
@@ -72,7 +77,7 @@ class Trainer:
         labels = batch.labels.to(self.device, non_blocking=True)
         self.embedder.train()
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
-            embeddings = self.embedder(images)
+            embeddings = self._embed(images)
         # The loss and the miner are float32 work, whatever precision the network has.
         embeddings = embeddings.float()
         with _blaming(f"{self.miner_name} in iteration {self.iteration + 1}"):
@@ -91,6 +96,17 @@ class Trainer:
         self.scaler.update()
         self.schedule.step()
         self.iteration += 1
+
+    def _embed(self, images: Tensor) -> Tensor:
+        """Return the embeddings of a batch; in chunks, of which no activations are kept.
+
+        They are computed again, chunk by chunk, once the loss of the whole batch is known.
+        """
+        if self.chunk_size is None or len(images) <= self.chunk_size:
+            embeddings: Tensor = self.embedder(images)
+            return embeddings
+        parts = torch.split(images, self.chunk_size)
+        return torch.cat([checkpoint(self.embedder, part, use_reentrant=False) for part in parts])
 
     def check(self) -> None:
         """Stop if a loss or a gradient since the last check was not finite.
@@ -193,6 +209,14 @@ class Meter:
         """Go on adding to a saved sum."""
         self.total = state["total"].to(self.total.device)
         self.count = state["count"]
+
+
+def _check_chunks(embedder: Embedder) -> None:
+    if any(isinstance(m, _BatchNorm) and m.training for m in embedder.train().modules()):
+        raise UserError(
+            "train.chunk_size: batch normalisation would see chunks for batches; set "
+            "model.freeze=batchnorm, or leave train.chunk_size out"
+        )
 
 
 @contextmanager
