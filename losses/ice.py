@@ -62,6 +62,9 @@ class ICELoss(Loss):
     """
 
     paper: ClassVar[str] = "Wang et al. 2019, Instance Cross Entropy for Deep Metric Learning"
+    kind = "list"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(
         self,
@@ -98,6 +101,35 @@ class ICELoss(Loss):
             embeddings, None if alone else ref_emb, pairs, block, *gradient
         )
         return result
+
+    def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor | None:
+        """Return Eq. 15 to 17 in plain loops, in float64; None where it is the value's derivative.
+
+        It is what ``zoo.checks`` compares the gradient with.
+        """
+        if self.anchor_gradient and not self.reweight:
+            return None
+        x, y = embeddings.detach().double().requires_grad_(), labels.tolist()
+        f = F.normalize(x)
+        e = (self.scale * (f @ f.T - 1)).exp().tolist()  # exp(s S), up to what cancels
+        others = {a: [i for i in range(len(y)) if i != a] for a in range(len(y))}
+        positives = {a: [i for i in others[a] if y[i] == y[a]] for a in others}
+        negatives = {a: [j for j in others[a] if y[j] != y[a]] for a in others}
+        anchors = [a for a in others if positives[a] and negatives[a]]
+        pairs = sum(len(positives[a]) for a in anchors)
+        grad = torch.zeros_like(x)
+        for a in anchors:
+            z = sum(e[a][j] for j in negatives[a])
+            miss = {i: z / (e[a][i] + z) for i in positives[a]}  # 1 - p(i|a)
+            total = sum(miss.values())
+            hit = {j: total * e[a][j] / z for j in negatives[a]}  # sum over i of p(j|a,i)
+            share = 1 / (2 * len(anchors) * total) if self.reweight else self.scale / pairs
+            for b, w in [*((i, -w) for i, w in miss.items()), *hit.items()]:
+                grad[b] += share * w * f[a].detach()
+                if self.anchor_gradient:
+                    grad[a] += share * w * f[b].detach()
+        (pulled_back,) = torch.autograd.grad(f, x, grad)
+        return pulled_back
 
 
 class _Pairs:

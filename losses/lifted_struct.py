@@ -43,6 +43,9 @@ class LiftedStructLoss(Loss):
     paper: ClassVar[str] = (
         "Song et al. 2016, Deep Metric Learning via Lifted Structured Feature Embedding"
     )
+    kind = "pair"
+    cost = "N²"
+    sampler = "m_per_class"
     normalises = False
 
     def __init__(self, margin: float = 1.0) -> None:

@@ -44,6 +44,8 @@ class NPairMCLoss(PMLLoss):
     paper: ClassVar[str] = (
         "Sohn 2016, Improved Deep Metric Learning with Multi-class N-pair Loss Objective"
     )
+    kind = "list"
+    cost = "N²"
     sampler = "hard_class"
     gallery = False
     normalises = False

@@ -54,6 +54,8 @@ class RLLoss(Loss):
 
     paper: ClassVar[str] = "Wang et al. 2019, Ranked List Loss for Deep Metric Learning"
     kind = "list"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(
         self,

@@ -48,6 +48,7 @@ class SpectralClustLoss(Loss):
     paper: ClassVar[str] = "Law et al. 2017, Deep Spectral Clustering Learning"
     kind = "clustering"
     cost = "N² d"
+    sampler = "m_per_class"
     gallery = False
     mined = False
     normalises = False

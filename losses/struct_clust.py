@@ -47,6 +47,7 @@ class StructClustLoss(Loss):
     paper: ClassVar[str] = "Song et al. 2017, Deep Metric Learning via Facility Location"
     kind = "clustering"
     cost = "K N²"
+    sampler = "m_per_class"
     gallery = False
     mined = False
 

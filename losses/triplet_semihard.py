@@ -45,6 +45,7 @@ class TripletSemihardLoss(Loss):
     paper: ClassVar[str] = "Schroff et al. 2015, FaceNet: A Unified Embedding for Face Recognition"
     kind = "triplet"
     cost = "N² log N"
+    sampler = "m_per_class"
 
     def __init__(self, margin: float = 1.0, squared: bool = True) -> None:
         super().__init__()

@@ -5,16 +5,26 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 
 class Text(NamedTuple):
-    """Summary and paper of a class, and what is visibly wrong with its module."""
+    """What the source says of a class, and what is visibly wrong with its module.
+
+    Attributes:
+        summary: first line of the docstring.
+        facts: the text that stands in its body as class attributes, such as ``paper``.
+        arguments: names that its constructor, if it has one of its own, takes.
+        broken: why it cannot be used.
+    """
 
     summary: str = ""
-    paper: str = ""
+    facts: Mapping[str, str] = MappingProxyType({})
+    arguments: tuple[str, ...] = ()
     broken: str | None = None
 
 
@@ -39,7 +49,7 @@ def read(target: str) -> Text:
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name.split(".")[0]:
             summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
-            return Text(summary, _string_attribute(node, "paper"))
+            return Text(summary, _text_attributes(node), _constructor_arguments(node))
     if _may_define(tree, name.split(".")[0]):
         return Text()
     return Text(broken=f"{module} does not define {name}")
@@ -94,17 +104,22 @@ def _import_problem(tree: ast.Module) -> str | None:
     return None
 
 
-def _string_attribute(node: ast.AST, attribute: str) -> str:
+def _text_attributes(node: ast.AST) -> dict[str, str]:
+    """Return the attributes in the body of a class that are plain text."""
+    found = {}
     for item in getattr(node, "body", []):
         targets = item.targets if isinstance(item, ast.Assign) else [getattr(item, "target", None)]
-        named = any(isinstance(t, ast.Name) and t.id == attribute for t in targets)
         value = getattr(item, "value", None)
-        if named and value is not None:
-            try:
-                return str(ast.literal_eval(value))
-            except ValueError:
-                return ""
-    return ""
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found |= {t.id: value.value for t in targets if isinstance(t, ast.Name)}
+    return found
+
+
+def _constructor_arguments(node: ast.AST) -> tuple[str, ...]:
+    for item in getattr(node, "body", []):
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return tuple(a.arg for a in [*item.args.args[1:], *item.args.kwonlyargs])
+    return ()
 
 
 def _may_define(tree: ast.Module, name: str) -> bool:

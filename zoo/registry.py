@@ -17,7 +17,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
@@ -45,7 +45,9 @@ class Component:
         target: ``"module:Class"``.
         distribution: where it comes from, with its version where that is known.
         summary: first line of the docstring.
-        paper: author, year and title, where the class has an attribute ``paper``.
+        facts: what class attributes say in plain text: ``paper``, and of losses ``kind``, ``cost``
+            and ``sampler``.
+        arguments: names that its constructor takes, as far as its source says.
         broken: why it cannot be used; None when nothing speaks against it.
         parameters: constructor arguments; filled in by :func:`describe` only.
     """
@@ -55,9 +57,15 @@ class Component:
     target: str
     distribution: str
     summary: str = ""
-    paper: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
     broken: str | None = None
     parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def paper(self) -> str:
+        """Authors, year and title; empty where the class does not say."""
+        return self.facts.get("paper", "")
 
 
 @dataclass(frozen=True)
@@ -106,12 +114,11 @@ def component(kind: Kind, name: str) -> Component:
         )
     (claim,) = found
     if claim.live is not None:
-        text = _source.Text(_first_line(claim.live), getattr(claim.live, "paper", ""))
+        facts = {k: v for k, v in vars(claim.live).items() if isinstance(v, str) and k[0] != "_"}
+        text = _source.Text(_first_line(claim.live), facts)
     else:
         text = _source.read(claim.entry.value)
-    return Component(
-        kind, name, claim.entry.value, claim.distribution, text.summary, text.paper, text.broken
-    )
+    return Component(kind, name, claim.entry.value, claim.distribution, *text)
 
 
 def describe(kind: Kind, name: str) -> Component:
