@@ -104,7 +104,7 @@ def test_the_config_that_is_shown_is_the_shipped_one(tmp_path):
 
 def test_every_shipped_config_opens_with_the_command_that_runs_it():
     shipped = [p for p in (ROOT / "configs").rglob("*.yaml") if p.parent.name != "base"]
-    assert len(shipped) == 3
+    assert len(shipped) == 19
     for path in shipped:
         first = path.read_text("utf-8").splitlines()[0]
         assert first.startswith(f"# zoo run configs/{path.name}")
@@ -136,6 +136,14 @@ def test_the_tools_find_the_two_commands():
         tool = [sys.executable, str(ROOT / "tools" / "readme_commands.py"), which]
         done = subprocess.run(tool, capture_output=True, text=True, check=True)
         assert done.stdout.strip() in lines()
+
+
+def test_the_page_of_losses_is_made_from_the_classes():
+    tool = [sys.executable, str(ROOT / "tools" / "make_loss_docs.py"), "--check"]
+    done = subprocess.run(tool, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (ROOT / "docs" / "losses.md").read_text("utf-8")
+    assert re.findall(r"^## (\w+)$", page, re.M) == zoo.names("losses")
 
 
 def test_the_tables_are_made_from_the_committed_results():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -257,3 +258,14 @@ def test_reexports_and_computed_names_are_not_called_broken(monkeypatch, plug, s
     claim(monkeypatch, "losses", ("re", "plug:Loss", "re 0.1"))
     assert registry.component("losses", "re").broken is None
     assert zoo.build("losses", "re") is not None
+
+
+def test_every_loss_says_what_the_tables_tell():
+    """In its own body: a listing reads the source of one file and imports nothing."""
+    kinds = {"pair", "triplet", "list", "proxy", "classifier", "clustering"}
+    for name in zoo.names("losses"):
+        facts = registry.component("losses", name).facts
+        assert re.search(r"\b(19|20)\d\d, ", facts["paper"]), name
+        assert facts["kind"] in kinds, name
+        assert facts["cost"], name
+        assert facts["sampler"] in zoo.names("samplers"), name

@@ -106,7 +106,7 @@ def _import_problem(tree: ast.Module) -> str | None:
 
 def _text_attributes(node: ast.AST) -> dict[str, str]:
     """Return the attributes in the body of a class that are plain text."""
-    found = {}
+    found: dict[str, str] = {}
     for item in getattr(node, "body", []):
         targets = item.targets if isinstance(item, ast.Assign) else [getattr(item, "target", None)]
         value = getattr(item, "value", None)

@@ -168,7 +168,7 @@ def _library() -> dict[str, Path]:
 def _not_found(source: str) -> str:
     if _what_is(Path(source)) == "folder":
         return f"{source!r} is a folder; name a file in it"
-    hint = did_you_mean(_bare(source), _library()) or f"; shipped are {', '.join(shipped())}"
+    hint = did_you_mean(_bare(source), _library()) or "; `zoo config` lists what ships"
     return f"there is no config {source!r}, neither as a file nor shipped{hint}"
 
 

@@ -31,7 +31,7 @@ def test_a_batch_is_pairs_of_different_classes():
         assert (of_pairs[:, 0] == of_pairs[:, 1]).all()
         assert len(set(of_pairs[:, 0])) == 4
         seen |= set(batch)
-    assert seen == {i for i in range(len(LABELS)) if (LABELS == LABELS[i]).sum() > 1}
+    assert seen == {i for i in range(len(LABELS)) if (LABELS[i] == LABELS).sum() > 1}
 
 
 def test_violations_equal_the_loops():
@@ -98,7 +98,7 @@ def test_sizes_out_of_range(wrong, says):
 
 
 def test_in_a_run_the_network_as_it_is_chooses(tmp_path, monkeypatch):
-    """A stopped run sees the batches it would have seen, and they are not those of a new network."""
+    """A stopped run sees the batches it would have seen; a new network would choose others."""
     settings = [
         "loss=npair_mc",
         "sampler={name: hard_class, classes: 6, pool: 12}",
