@@ -5,4 +5,9 @@ from __future__ import annotations
 if __name__ != "zoo.miners":
     raise ImportError(f"import zoo.miners, not {__name__}")
 
-BUILTIN: dict[str, dict[str, str]] = {"miners": {}}
+BUILTIN: dict[str, dict[str, str]] = {
+    "miners": {},
+    "samplers": {
+        "hard_class": "zoo.miners.hard_class:HardClassSampler",
+    },
+}
