@@ -35,6 +35,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
         mined: whether ``indices_tuple`` has a meaning.
         normalises: whether the lengths of the embeddings make no difference.
         expected_failures: checks that it cannot pass by its definition, and why.
+        check_arguments: what to check it with, where arguments have no default.
     """
 
     paper: ClassVar[str] = ""
@@ -45,6 +46,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
     mined: ClassVar[bool] = True
     normalises: ClassVar[bool] = True
     expected_failures: ClassVar[Mapping[str, str]] = {}
+    check_arguments: ClassVar[Mapping[str, Any]] = {}
 
     def forward(
         self,

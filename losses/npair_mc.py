@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pytorch_metric_learning.distances import DotProductSimilarity
@@ -49,6 +50,9 @@ class NPairMCLoss(PMLLoss):
     sampler = "hard_class"
     gallery = False
     normalises = False
+    expected_failures: ClassVar[Mapping[str, str]] = {
+        "check_permutation": "of the two images of a class, the first in the batch is the anchor"
+    }
 
     def __init__(self, l2_weight: float = 0.002) -> None:
         if not l2_weight >= 0:

@@ -52,7 +52,6 @@ class SpectralClustLoss(Loss):
     gallery = False
     mined = False
     normalises = False
-    minimum_batch: ClassVar[str] = "above_dimension"
 
     def value(
         self,

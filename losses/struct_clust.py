@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,6 +51,7 @@ class StructClustLoss(Loss):
     sampler = "m_per_class"
     gallery = False
     mined = False
+    check_arguments: ClassVar[Mapping[str, Any]] = {"gamma": 1.0}
 
     def __init__(self, gamma: float, pam_sweeps: int = 5) -> None:
         super().__init__()

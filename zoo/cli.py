@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from rich.console import Console
@@ -18,6 +18,9 @@ from rich.table import Table
 from zoo import __version__, registry
 from zoo.errors import UserError
 from zoo.progress import Reporter, stdout
+
+if TYPE_CHECKING:
+    from zoo.checks import Report
 
 app = typer.Typer(
     help="Compare, reproduce, write, check and use losses for deep metric learning.",
@@ -155,6 +158,55 @@ def show(
     console.print("\n" + escape(inspect.getdoc(target) or ""))
 
 
+@app.command()
+def check(
+    names: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="[NAME]... [KEY=VALUE]...",
+            help="Names that `zoo list losses` shows, pml.<ClassName>, or module:Class; and "
+            "arguments for one of them, such as scale=32.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Every loss that `zoo list losses` shows.")
+    ] = False,
+    only: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--only", metavar="CHECK", help="This check alone; may be given again."),
+    ] = None,
+) -> None:
+    """Put losses through checks: gradients, symmetries, hard numbers, memory, learning.
+
+    A check that fails shows the smallest batch that it fails on. Ends with status 1 if a loss fails
+    a check, or passes one that it says it cannot.
+
+    Examples: [cyan]zoo check ice[/], [cyan]zoo check pml.NTXentLoss temperature=0.01[/],
+    [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/]
+    """
+    wanted = [name for name in names or [] if "=" not in name]
+    settings = [name for name in names or [] if "=" in name]
+    everyone = [name for name in registry.names("losses") if everything and name not in wanted]
+    if not wanted + everyone:
+        raise UserError("name a loss to check, or give --all")
+    if settings and len(wanted + everyone) > 1:
+        raise UserError(f"{settings[0]}: arguments are for one loss; check it alone")
+    arguments = _arguments(settings)
+    reports = [_check(name, arguments, only or []) for name in wanted]
+    broken = []
+    for name in everyone:
+        try:
+            reports.append(_check(name, arguments, only or []))
+        except UserError as error:
+            _complain(f"{name}: {error}")
+            broken.append(name)
+    bad = [report.name for report in reports if not report.ok] + broken
+    if len(reports) + len(broken) > 1:
+        stdout().print(f"{len(reports) + len(broken)} losses, " + _verdict(bad))
+    if bad:
+        raise typer.Exit(1)
+
+
 @app.command("config")
 def config_(
     config: Annotated[
@@ -192,6 +244,50 @@ def leaderboard_(
             typer.echo(leaderboard.to_markdown(board))
         else:
             console.print(leaderboard.to_table(board))
+
+
+def _check(name: str, arguments: dict[str, Any], only: list[str]) -> Report:
+    """Run the checks of one loss under a bar, and print what came of them."""
+    from zoo import checks
+
+    subject = checks.Subject(name, arguments)
+    found = checks.records(subject, only)
+    total = len(set(only)) or len(checks.CHECKS)
+    report = checks.Report(subject.name, tuple(Reporter().track(found, total, subject.name)))
+    console = stdout()
+    table = Table(title=escape(report.name), title_justify="left", title_style="bold", box=None)
+    for head in ("check", "outcome", "seconds", "note"):
+        table.add_column(head, justify="right" if head == "seconds" else "left")
+    for record in report.records:
+        colour = "red" if not record.ok else "green" if record.outcome == "passed" else "dim"
+        note = escape(record.note) if record.ok else "see below"
+        outcome = f"[{colour}]{record.outcome}[/]"
+        table.add_row(record.check, outcome, f"{record.seconds:.2f}", note)
+    console.print(table)
+    for failed, message in report.failures.items():
+        console.print(f"\n[red]{failed}[/] {escape(message)}", soft_wrap=True)
+    console.print(f"\n{escape(str(report))}\n", soft_wrap=True)
+    return report
+
+
+def _verdict(bad: list[str]) -> str:
+    return f"{len(bad)} of them with faults: {', '.join(bad)}" if bad else "all of them as they say"
+
+
+def _arguments(settings: list[str]) -> dict[str, Any]:
+    """Return constructor arguments; the values are YAML, as in a config."""
+    from zoo import _yaml
+
+    arguments = {}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        problems: list[_yaml.Problem] = []
+        node = _yaml.parse(value, setting, problems)
+        if node is None or not key.isidentifier():
+            said = problems[0].message if problems else "must be of the form key=value"
+            raise UserError(f"{setting}: {said}")
+        arguments[key] = node.plain()
+    return arguments
 
 
 def _complain(message: str, prefix: str = "error: ") -> None:

@@ -1,0 +1,177 @@
+"""Checks of numbers: gradients, precision, hard embeddings and odd batches."""
+
+from __future__ import annotations
+
+import torch
+
+from zoo import _check_batches as batches
+from zoo import _check_compare as compare
+from zoo._check_batches import CLASSES, DIMENSIONS, Batch
+from zoo._check_compare import hold, hold_finite, require_same, saying
+from zoo._check_subject import Subject
+
+# ---- gradients and precision
+
+
+def check_gradcheck(subject: Subject) -> None:
+    """In float64 the gradient is the derivative of the value, for embeddings and own weights.
+
+    What is minimised is otherwise not what is written down. Where the loss has a
+    ``reference_gradient`` the gradient has to equal that instead.
+    """
+
+    def gradient_is_right(batch: Batch) -> None:
+        result = subject.evaluate(batch)
+        compare.require_gradient(result.gradient, compare.true_gradient(subject, batch))
+        if result.of_parameters:
+            compare.require_slope_of_weights(subject, batch, result)
+
+    for batch in batches.general():
+        hold(gradient_is_right, batch)
+
+
+def check_float32(subject: Subject) -> None:
+    """In float32, which training has, value and gradient are near to those of float64.
+
+    Cancellation shows here: 1 - p of a p near 1, or a distance as the root of a difference.
+    """
+
+    def float32_is_near(batch: Batch) -> None:
+        with saying("in float32"):
+            low = subject.evaluate(batch, torch.float32)
+            require_same(low, subject.evaluate(batch), rtol=1e-4)
+            compare.require_gradient(low.gradient, compare.true_gradient(subject, batch), 1e-3)
+
+    for batch in batches.general():
+        hold(float32_is_near, Batch(batch.x.float().double(), batch.y))
+
+
+def check_half_precision(subject: Subject) -> None:
+    """Embeddings in bfloat16 and float16 give nearly what the same numbers give in float32.
+
+    In float16 an exponential overflows at 12, and differences of 0.0001 near 1 are lost.
+    """
+
+    def half_is_near(batch: Batch) -> None:
+        for dtype in (torch.bfloat16, torch.float16):
+            rounded = Batch(batch.x.to(dtype).double(), batch.y)
+            wanted = subject.evaluate(rounded, torch.float32)
+            with saying(f"in {str(dtype).removeprefix('torch.')}, not float32,"):
+                require_same(subject.evaluate(rounded, dtype), wanted, rtol=0.02, gradient=0.1)
+
+    for batch in batches.general():
+        hold(half_is_near, batch)
+
+
+def check_autocast(subject: Subject) -> None:
+    """Under autocast, which makes products bfloat16, it gives nearly what it gives without."""
+
+    def autocast_is_near(batch: Batch) -> None:
+        wanted = subject.evaluate(batch, torch.float32)
+        with saying("under autocast"):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                got = subject.evaluate(batch, torch.float32)
+            require_same(got, wanted, rtol=0.02, gradient=0.1)
+
+    for batch in batches.general():
+        hold(autocast_is_near, batch)
+
+
+def check_large_gaps(subject: Subject) -> None:
+    """A pair that is violated as badly as can be still moves, in float32 as in float64.
+
+    ``log(p + tiny)`` is capped near 87, and its gradient is 0 from there on; at scale 64 logits
+    differ by up to 128. Nothing is then learned from just the worst pairs.
+    """
+    for norm in (1.0,) if subject.traits.normalises else (1.0, 30.0):
+        what = "every positive pair is violated, by cosines of about -0.96 to 0.96"
+        compare.require_alive(subject, batches.crossed(norm), {}, slice(None), what)
+        separated, misplaced = batches.misplaced(norm)
+        weights = compare.trained_weights(subject, separated)
+        what = "the first image is violated, by cosines of about -0.7 to 0.7"
+        compare.require_alive(subject, misplaced, weights, slice(1), what)
+
+
+# ---- hard embeddings: value and gradient have to be finite
+
+
+def check_collapsed(subject: Subject) -> None:
+    """All embeddings are equal, as after too high a learning rate."""
+    batch = batches.clusters(3, 4)
+    for x in (torch.ones_like(batch.x), batch.x[:1].expand_as(batch.x)):
+        hold_finite(subject, Batch(x, batch.y))
+
+
+def check_antipodal(subject: Subject) -> None:
+    """All cosines are 1 or -1, between classes and within them."""
+    y = torch.arange(12) // 4
+    for sign in (torch.arange(12) % 2, y % 2):
+        for direction in (torch.eye(DIMENSIONS)[0], torch.linspace(-1, 2, DIMENSIONS)):
+            x = (1.0 - 2.0 * sign)[:, None] * direction
+            hold_finite(subject, Batch(x.double(), y))
+
+
+def check_perfect(subject: Subject) -> None:
+    """Every class is a single point: cosines are exactly 1 and distances exactly 0.
+
+    The root of 0 and the angle of cosine 1 have no derivative; a histogram of cosines ends at 1.
+    """
+    y = torch.arange(12) // 3
+    hold_finite(subject, Batch(torch.eye(DIMENSIONS).double()[y], y))
+    hold_finite(subject, Batch(batches.clusters(6, 1, seed=7).x[y], y))
+
+
+def check_duplicates(subject: Subject) -> None:
+    """An image is in the batch twice, as samplers give it that draw with replacement.
+
+    Or worse, it is there under two labels.
+    """
+    batch = batches.clusters(3, 4, seed=8)
+    places = [(batch.y == c).nonzero().flatten().tolist() for c in range(3)]
+    x = batch.x.clone()
+    for first, second, *_ in places:
+        x[second] = x[first]
+    hold_finite(subject, Batch(x, batch.y))
+    x[places[0][0]] = x[places[1][0]]
+    hold_finite(subject, Batch(x, batch.y))
+
+
+def check_huge_norms(subject: Subject) -> None:
+    """Embeddings have length 1e6, and 1e30 if the loss normalises, whose square is no float32."""
+    for norm in (1e6, 1e30) if subject.traits.normalises else (1e6,):
+        hold_finite(subject, batches.clusters(3, 4, norm=norm))
+
+
+def check_zero_rows(subject: Subject) -> None:
+    """Two embeddings are zero, as a dead ReLU leaves them, or all are."""
+    batch = batches.clusters(3, 4)
+    some = batch.x.clone()
+    some[[0, 5]] = 0
+    for x in (some, torch.zeros_like(some)):
+        hold_finite(subject, Batch(x, batch.y))
+
+
+# ---- odd batches: no exception, a finite value with a graph, a finite gradient
+
+
+def check_no_positives(subject: Subject) -> None:
+    """Every image has a class of its own: there is no positive pair to take the mean of."""
+    hold_finite(subject, batches.clusters(CLASSES, 1))
+
+
+def check_no_negatives(subject: Subject) -> None:
+    """All images are of one class: there is no negative to take the nearest of."""
+    hold_finite(subject, batches.clusters(1, 8))
+
+
+def check_one_image(subject: Subject) -> None:
+    """There is one image, as in the last batch of an epoch."""
+    hold_finite(subject, batches.clusters(1, 1))
+
+
+def check_unequal_classes(subject: Subject) -> None:
+    """Classes differ in size, and one has a single image."""
+    batch = batches.clusters(4, 5)
+    sizes = (5, 1, 2, 3)  # whose sum no number of classes divides
+    keep = [int((batch.y[:i] == c).sum()) < sizes[c] for i, c in enumerate(batch.y.tolist())]
+    hold_finite(subject, batch.rows(torch.tensor(keep)))

@@ -1,0 +1,160 @@
+"""Running checks on a loss: which apply, what came of each, and one pytest id for each."""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from zoo._check_subject import CheckFailedError, NotApplicableError, Subject
+from zoo.errors import UserError, blame, did_you_mean
+
+Check: TypeAlias = "Callable[[Subject], None]"
+Outcome: TypeAlias = Literal[
+    "passed", "failed", "expected failure", "unexpected pass", "not applicable"
+]
+_BAD: tuple[Outcome, ...] = ("failed", "unexpected pass")
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came of one check.
+
+    Attributes:
+        check: its name.
+        outcome: "passed", "failed", "expected failure", "unexpected pass" or "not applicable".
+        note: what was seen, or the reason.
+        seconds: how long it took.
+    """
+
+    check: str
+    outcome: Outcome
+    note: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether this is as it should be."""
+        return self.outcome not in _BAD
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of all checks of one loss.
+
+    Attributes:
+        name: the loss.
+        records: one for each check, in order.
+    """
+
+    name: str
+    records: tuple[Record, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed, did not apply, or failed as the loss says it must."""
+        return all(record.ok for record in self.records)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The checks that are not as they should be, and what was seen."""
+        return {record.check: record.note for record in self.records if not record.ok}
+
+    @property
+    def seconds(self) -> float:
+        """How long all of it took."""
+        return sum(record.seconds for record in self.records)
+
+    def __str__(self) -> str:
+        counts: dict[str, int] = {}
+        for record in self.records:
+            counts[record.outcome] = counts.get(record.outcome, 0) + 1
+        parts = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        return f"{self.name}: {parts}; {self.seconds:.1f} s"
+
+
+def unless(why_not: Callable[[Subject], str | None]) -> Callable[[Check], Check]:
+    """Give a check a reason not to apply to some losses."""
+
+    def decorate(check: Check) -> Check:
+        @functools.wraps(check)
+        def guarded(subject: Subject) -> None:
+            reason = why_not(subject)
+            if reason:
+                raise NotApplicableError(reason)
+            check(subject)
+
+        vars(guarded)["why_not"] = why_not
+        return guarded
+
+    return decorate
+
+
+def applies(check: Check, subject: Subject) -> bool:
+    """Tell whether a check has a meaning for a loss, as far as that is known without running it."""
+    why_not = vars(check).get("why_not")
+    return why_not is None or why_not(subject) is None
+
+
+def records(checks: Iterable[Check], subject: Subject, all_names: list[str]) -> Iterator[Record]:
+    """Yield the record of each check as soon as it is done."""
+    expected = expected_failures(subject, all_names)
+    for check in checks:
+        start = time.perf_counter()
+        outcome, note = _outcome(check, subject, expected.get(check.__name__))
+        yield Record(check.__name__, outcome, note, time.perf_counter() - start)
+
+
+def _outcome(check: Check, subject: Subject, expected: str | None) -> tuple[Outcome, str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            check(subject)
+    except NotApplicableError as reason:
+        return "not applicable", str(reason)
+    except CheckFailedError as error:
+        return ("failed", str(error)) if expected is None else ("expected failure", expected)
+    except UserError:
+        raise
+    except Exception as error:  # noqa: BLE001 - it is a stranger's: let the other checks run
+        return "failed", str(blame(check.__name__, error))
+    if expected is not None:
+        return "unexpected pass", f"expected to fail: {expected}; take it out if that is mended"
+    return "passed", ""
+
+
+def expected_failures(subject: Subject, all_names: list[str]) -> Mapping[str, str]:
+    """Return which checks a loss says it cannot pass, and why.
+
+    Raises:
+        UserError: if it names a check that there is not.
+    """
+    expected = subject.traits.expected_failures
+    for name in expected:
+        if name not in all_names:
+            hint = did_you_mean(name, all_names)
+            raise UserError(f"expected_failures of {subject.name}: no check named {name!r}{hint}")
+    return expected
+
+
+def parametrize(checks: tuple[Check, ...], subjects: Iterable[Subject]) -> Any:
+    """Return pytest's decorator with a parameter (loss, check) for each that applies."""
+    import pytest
+
+    parameters = []
+    for subject in subjects:
+        expected = expected_failures(subject, [check.__name__ for check in checks])
+        for check in checks:
+            reason = expected.get(check.__name__)
+            marks = () if reason is None else (_strict(pytest.mark, reason),)
+            if applies(check, subject):
+                name = f"{subject.name}-{check.__name__}"
+                parameters.append(pytest.param(subject, check, id=name, marks=marks))
+    return pytest.mark.parametrize(("loss", "check"), parameters)
+
+
+def _strict(mark: Any, reason: str) -> Any:
+    return mark.xfail(reason=reason, strict=True, raises=CheckFailedError)

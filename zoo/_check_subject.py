@@ -1,0 +1,236 @@
+"""A loss under check: how it is built, what it says of itself, and what one call of it gives."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import textwrap
+import traceback
+import unittest
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo import registry
+from zoo._arguments import check as check_arguments
+from zoo._arguments import parameters_of
+from zoo._check_batches import CLASSES, DIMENSIONS, Batch
+from zoo.base import RUNTIME
+from zoo.errors import UserError, blame
+
+SIZES = {"num_classes": CLASSES, "embedding_size": DIMENSIONS}
+
+
+class CheckFailedError(AssertionError):
+    """A loss does not have a property; the message says what was seen, and on which batch.
+
+    Attributes:
+        kind: what went wrong, in a word; a smaller batch shows the same only if this is the same.
+    """
+
+    def __init__(self, message: str, kind: str = "value") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class NotApplicableError(unittest.SkipTest):
+    """A check has no meaning for a loss; pytest counts it as skipped."""
+
+
+class Traits(NamedTuple):
+    """What a loss says of itself; None where it says nothing.
+
+    Attributes:
+        kind: "pair", "triplet", "list", "proxy", "classifier" or "clustering".
+        gallery: whether ``ref_emb`` has a meaning for it.
+        mined: whether ``indices_tuple`` has a meaning for it.
+        normalises: whether the lengths of the embeddings make no difference.
+        random: whether two calls may give two values.
+        own_classes: whether it has weights for each class: labels are then indices.
+        expected_failures: names of checks that it cannot pass by its definition, and why.
+    """
+
+    kind: str | None
+    gallery: bool | None
+    mined: bool | None
+    normalises: bool | None
+    random: bool
+    own_classes: bool
+    expected_failures: Mapping[str, str]
+
+
+class Result(NamedTuple):
+    """What a call gave, in float64: the value, its gradient (N, d), and those of the parameters."""
+
+    value: Tensor
+    gradient: Tensor
+    of_parameters: dict[str, Tensor]
+
+
+class Subject:
+    """A loss under check; every :meth:`build` gives a new one, with the same weights.
+
+    Args:
+        loss: a name of the registry, ``pml.<ClassName>``, ``"module:Class"``, a class, or a
+            function that returns a module. ``num_classes`` and ``embedding_size`` are supplied
+            where they are declared.
+        arguments: others for the constructor.
+
+    Raises:
+        UserError: if there is no such loss, or it cannot be built from the arguments.
+    """
+
+    def __init__(
+        self, loss: str | Callable[..., nn.Module], arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        if isinstance(loss, nn.Module):
+            raise UserError("checks build a loss anew many times: give its class, not an object")
+        self.registered = isinstance(loss, str) and ":" not in loss
+        self.target: Any = loss if not isinstance(loss, str) else _find(loss)
+        self.short = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
+        given = ", ".join(f"{key}={value}" for key, value in (arguments or {}).items())
+        self.arguments = {**getattr(self.target, "check_arguments", {}), **(arguments or {})}
+        self.name = f"{self.short}({given})" if given else self.short
+        self._first: dict[int, nn.Module] = {}
+        self.build()  # what is wrong with the arguments is said now
+
+    def build(self, seed: int = 0) -> nn.Module:
+        """Return a new loss in float32; the seed decides the weights that it starts from."""
+        if seed not in self._first:
+            self._first[seed] = self._construct(seed)
+        try:
+            return copy.deepcopy(self._first[seed])  # ten times as fast as building
+        except Exception:  # noqa: BLE001 - not everything can be copied
+            return self._construct(seed)
+
+    def _construct(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            loss = self._assemble()
+        if not isinstance(loss, nn.Module):
+            raise UserError(f"{self.name} is a {type(loss).__name__}, not a torch.nn.Module")
+        return loss
+
+    def _assemble(self) -> Any:
+        if self.registered:
+            return registry.assemble("losses", self.short, self.arguments, SIZES)
+        found = check_arguments(self.short, self.target, self.arguments, RUNTIME["losses"])
+        if found:
+            raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
+        declared = {p.name for p in parameters_of(self.target)}
+        supplied = {k: v for k, v in SIZES.items() if k in declared}
+        try:
+            return self.target(**{**supplied, **self.arguments})
+        except UserError:
+            raise
+        except Exception as error:
+            raise blame(f"building {self.short}", error) from error
+
+    @cached_property
+    def traits(self) -> Traits:
+        """What the loss says of itself, or what its constructor lets guess."""
+        loss = self.build()
+        kind = getattr(loss, "kind", None)
+        declared = {p.name for p in parameters_of(self.target)}
+        return Traits(
+            kind=kind,
+            gallery=getattr(loss, "gallery", None),
+            mined=getattr(loss, "mined", None),
+            normalises=getattr(loss, "normalises", None),
+            random=bool(getattr(loss, "random", False)),
+            own_classes=kind in ("proxy", "classifier") or "num_classes" in declared,
+            expected_failures=getattr(loss, "expected_failures", {}),
+        )
+
+    def takes(self, argument: str) -> bool:
+        """Tell whether a call can be given an argument."""
+        parameters = inspect.signature(self.build().forward).parameters.values()
+        return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def reference_gradient(self, batch: Batch) -> Tensor | None:
+        """Return what the loss says its gradient is, if that is not the derivative of its value."""
+        reference = getattr(self.build(), "reference_gradient", None)
+        if reference is None:
+            return None
+        with blaming("its reference_gradient"):
+            gradient: Tensor | None = reference(batch.x, batch.y)
+        return gradient
+
+    def value(self, batch: Batch, dtype: torch.dtype = torch.float64) -> float:
+        """Return the value alone."""
+        return float(call(self.build().to(dtype), batch.x.to(dtype), batch.y).detach())
+
+    def evaluate(
+        self,
+        batch: Batch,
+        dtype: torch.dtype = torch.float64,
+        loss: nn.Module | None = None,
+        **more: Any,
+    ) -> Result:
+        """Return value and gradients of a new loss, or of the one given.
+
+        Raises:
+            CheckFailedError: if the loss raises anything, or returns what cannot be minimised.
+        """
+        if loss is None:
+            loss = self.build().to(torch.float32 if dtype.itemsize < 4 else dtype)
+        x = batch.x.to(dtype, copy=True).requires_grad_()
+        loss.zero_grad(set_to_none=True)
+        value = call(loss, x, batch.y, **more)
+        with blaming("its backward pass"):
+            torch.autograd.backward(value)
+        gradients = {
+            name: p.grad.double() for name, p in loss.named_parameters() if p.grad is not None
+        }
+        gradient = torch.zeros_like(x) if x.grad is None else x.grad
+        return Result(value.detach().double(), gradient.double(), gradients)
+
+
+def call(loss: nn.Module, x: Tensor, y: Tensor, seed: int = 0, **more: Any) -> Tensor:
+    """Return the value of a loss, with random numbers that the seed decides."""
+    with torch.random.fork_rng(devices=[]), blaming("it"):
+        torch.manual_seed(seed)
+        value = loss(x, y, **more)
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise CheckFailedError(f"it returned {shape} and not one number", "shape")
+    if x.requires_grad and not value.requires_grad:
+        raise CheckFailedError("it returned a number that does not depend on x: no graph", "graph")
+    return value.reshape(())
+
+
+@contextmanager
+def blaming(what: str) -> Iterator[None]:
+    """Turn what a loss raises into a failure of the check that says where it was raised."""
+    try:
+        yield
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = textwrap.shorten(str(error), 160, placeholder=" ...")
+        raise CheckFailedError(
+            f"{what} raised {type(error).__name__}: {reason} "
+            f"({Path(frame.filename).name}:{frame.lineno})",
+            type(error).__name__,
+        ) from error
+
+
+def _find(name: str) -> Any:
+    """Return the class behind a name of the registry or behind ``module:Class``."""
+    if ":" not in name:
+        return registry.load("losses", name)
+    module, _, attributes = name.partition(":")
+    try:
+        target: Any = importlib.import_module(module)
+        for attribute in attributes.split("."):
+            target = getattr(target, attribute)
+    except Exception as error:
+        raise UserError(f"cannot import {name!r}: {type(error).__name__}: {error}") from error
+    if not callable(target):
+        raise UserError(f"{name!r} is not a class")
+    return target
