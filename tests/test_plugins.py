@@ -66,7 +66,7 @@ def installed(tmp_path_factory):
 
 
 def test_list_shows_a_plugin_and_marks_the_broken_ones(installed):
-    done = installed("list", "losses")
+    done = installed("list")
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     assert "Pull everything to the origin." in lines["strange"]
@@ -75,6 +75,18 @@ def test_list_shows_a_plugin_and_marks_the_broken_ones(installed):
     assert "broken: strange_losses does not define NotThere" in lines["hollow"]
     assert "broken: there is no module strange_losses.gone" in lines["ice2"]
     assert "broken" not in lines["ice"]
+
+
+def test_the_table_of_losses_tells_what_a_plugin_says_of_itself(installed):
+    done = installed("list", "losses")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert lines["strange"].split() == ["strange", "Stranger", "2026", "strange-losses", "0.3"]
+    assert "broken: strange_losses does not define NotThere" in lines["hollow"]
+    ice = lines["ice"].split()
+    assert ice[:8] == ["ice", "Wang", "et", "al.", "2019", "list", "N²", "m_per_class"]
+    assert ice[8:] == ["29", "pass"]
+    assert "needed" in lines["proxy_nca"]
 
 
 def test_show_and_run_a_plugin(installed, tmp_path):

@@ -9,6 +9,7 @@ from zoo.errors import UserError
 from zoo.registry import build, describe, names, register
 
 if TYPE_CHECKING:
+    import zoo.checks as checks
     import zoo.evaluate as evaluate
     import zoo.leaderboard as leaderboard
     import zoo.runner as runner
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "UserError",
     "build",
+    "checks",
     "describe",
     "evaluate",
     "leaderboard",
@@ -25,7 +27,7 @@ __all__ = [
     "runner",
 ]
 
-_LAZY = frozenset({"evaluate", "leaderboard", "runner"})
+_LAZY = frozenset({"checks", "evaluate", "leaderboard", "runner"})
 
 
 def __getattr__(name: str) -> Any:

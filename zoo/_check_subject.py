@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import sys
 import textwrap
 import traceback
 import unittest
@@ -225,6 +226,8 @@ def _find(name: str) -> Any:
     if ":" not in name:
         return registry.load("losses", name)
     module, _, attributes = name.partition(":")
+    if "" not in sys.path:  # a script of ours has its own folder there, not where the user is
+        sys.path.insert(0, "")
     try:
         target: Any = importlib.import_module(module)
         for attribute in attributes.split("."):

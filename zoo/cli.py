@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import sys
@@ -117,11 +118,8 @@ def list_(
     for one in kinds:
         names = registry.names(one)
         others = registry.pml_names(one)
-        table = Table(title=one, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for head in ("name", "what it is", "from"):
-            table.add_column(head, overflow="fold")
-        for name in [*names, *(others if everything else [])]:
-            table.add_row(*_listing(registry.component(one, name)))
+        found = [registry.component(one, n) for n in [*names, *(others if everything else [])]]
+        table = _losses(found) if kind == "losses" else _components(one, found)
         if names or everything:
             console.print(table)
         if others and not everything:
@@ -297,6 +295,44 @@ def _complain(message: str, prefix: str = "error: ") -> None:
 def _kind(name: str) -> registry.Kind:
     registry.names(name)  # type: ignore[arg-type] # raises if there is no such kind
     return name  # type: ignore[return-value]
+
+
+def _components(kind: str, found: list[registry.Component]) -> Table:
+    table = Table(title=kind, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for head in ("name", "what it is", "from"):
+        table.add_column(head, overflow="fold")
+    for component in found:
+        table.add_row(*_listing(component))
+    return table
+
+
+def _losses(found: list[registry.Component]) -> Table:
+    """Return the table of losses: what each looks at, needs and costs, and what checks gave."""
+    from zoo import _check_record
+
+    recorded = _check_record.read()
+    table = Table(
+        title="losses", title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
+    for head in ("name", "paper", "kind", "cost", "classes", "sampler", "checks", "from"):
+        table.add_column(head, overflow="fold")
+    for loss in found:
+        name = escape(loss.name)
+        if loss.broken:
+            reason = f"[red]broken: {escape(loss.broken)}[/]"
+            table.add_row(f"[red]{name}[/]", reason, "", "", "", "", "", _origin(loss))
+            continue
+        paper = re.match(r".*? \d{4}", loss.paper)
+        needs = "needed" if "num_classes" in loss.arguments else ""
+        own = loss.distribution == "metric-zoo"
+        checked = _check_record.in_short(recorded.get(loss.name) if own else None)
+        facts = [escape(loss.facts.get(fact, "")) for fact in ("kind", "cost")]
+        sampler = escape(loss.facts.get("sampler", ""))
+        shown = escape(paper[0] if paper else loss.paper)
+        table.add_row(f"[cyan]{name}[/]", shown, *facts, needs, sampler, checked, _origin(loss))
+    table.caption = "cost: N images of a batch, d of an embedding, C classes, K of the batch"
+    table.caption_justify = "left"
+    return table
 
 
 def _listing(component: registry.Component) -> tuple[str, str, str]:

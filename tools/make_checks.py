@@ -1,0 +1,37 @@
+"""Write losses/checks.json: what comes of `zoo check --all`, for `zoo list losses` to show.
+
+    python tools/make_checks.py [NAME ...]
+
+With names, only theirs is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+from rich.progress import track
+
+from zoo import _check_record, checks, environment, registry
+
+
+def main() -> None:
+    """Check all losses and write the record; exit status 1 if one is not as it should be."""
+    found = _check_record.read()
+    names = sys.argv[1:] or registry.names("losses")
+    bad = []
+    for name in track(names, "checking"):
+        report = checks.run(name)
+        found[name] = dict(Counter(record.outcome for record in report.records))
+        bad += [] if report.ok else [str(report)]
+    record = {
+        "versions": environment.versions(),
+        "losses": {name: found[name] for name in registry.names("losses") if name in found},
+    }
+    _check_record.path().write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    sys.exit("\n".join(bad) if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
