@@ -1,0 +1,65 @@
+"""Distances to the class means of a batch, as losses of the family of prototypes share them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._neighbours import log_sum_exp, mean_where, softplus
+
+
+class ClassMeans(NamedTuple):
+    """Squared Euclidean distances of N images to the class means of M gallery images.
+
+    Attributes:
+        own: (N,) to the mean of the image's own class, 0 if the gallery has none of it.
+        own_size: (N,) gallery images of the own class; in a batch with itself, itself too.
+        distance: (N, M) to the mean of the class of each gallery image.
+        other: (N, M) bool; the columns of other classes, only one for each class.
+        size: (M,) images of the class of each gallery image.
+    """
+
+    own: Tensor
+    own_size: Tensor
+    distance: Tensor
+    other: Tensor
+    size: Tensor
+
+
+def class_means(x: Tensor, labels: Tensor, ref: Tensor, ref_labels: Tensor) -> ClassMeans:
+    """Return the distances of x (N, d) to the means of the classes of ref (M, d)."""
+    same = ref_labels[:, None] == ref_labels
+    size = same.sum(1)
+    means = same.to(ref.dtype) @ ref / size[:, None]
+    first = ~same.tril(-1).any(1)  # one image stands for its class
+    is_own = labels[:, None] == ref_labels
+    own_size = is_own.sum(1)
+    own_mean = means[is_own.to(torch.uint8).argmax(1)]  # any column of the class has its mean
+    own = torch.where(own_size > 0, (x - own_mean).square().sum(1), 0)
+    return ClassMeans(own, own_size, squared_distances(x, means), first & ~is_own, size)
+
+
+def squared_distances(x: Tensor, means: Tensor) -> Tensor:
+    """Return (N, M) squared distances by a product, about a common origin that cancels less."""
+    origin = means.detach().mean(0)  # distances do not depend on it
+    x, means = x - origin, means - origin
+    return torch.addmm(x.square().sum(1)[:, None] + means.square().sum(1), x, means.T, alpha=-2)
+
+
+def prototypical_nll(
+    x: Tensor, labels: Tensor, ref: Tensor, ref_labels: Tensor, scale: Tensor | float
+) -> Tensor:
+    """Return the mean of -log softmax_k(-scale ||x - c_k||²) at the own class.
+
+    ``ref is x`` leaves every image out of the mean of its own class: from the mean c of all n of
+    them the image is n / (n - 1) times as far from that of the others as it is from c.
+    """
+    means = class_means(x, labels, ref, ref_labels)
+    own, least = means.own, 1
+    if ref is x:
+        others = (means.own_size - 1).clamp_min(1)
+        own, least = own * means.own_size.square() / others.square(), 2
+    rivals = log_sum_exp(-scale * means.distance, means.other)
+    return mean_where(softplus(rivals + scale * own), means.own_size >= least)

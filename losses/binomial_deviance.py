@@ -1,0 +1,69 @@
+"""Binomial deviance."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from zoo.errors import UserError
+
+from ._neighbours import mean_where, softplus
+from ._shared import Loss, masks, unit
+
+
+class BinomialDevianceLoss(Loss):
+    """Push cosines of positives above beta and those of negatives below it, softly.
+
+    With s the cosines, over all positive and all negative pairs of the batch::
+
+        L = mean_pos log(1 + exp(-alpha (s - beta))) + mean_neg log(1 + exp(alpha C (s - beta)))
+
+    The means balance the two kinds, whatever their numbers, and C makes a violated negative weigh
+    more. Every pair is looked at alone: whether it is hard does not depend on the others.
+
+    Args:
+        alpha: steepness; 2 in the paper.
+        beta: the cosine that parts positives from negatives; 0.5 in the paper.
+        negative_cost: C, how much steeper negatives are; 25 in the paper.
+
+    Shape:
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A mean over no
+        pairs is 0, so that a batch of one image gives 0.
+
+    Reference:
+        Yi, Lei, Li. Deep Metric Learning for Practical Person Re-Identification. ICPR 2014,
+        arXiv:1407.4979.
+    """
+
+    paper: ClassVar[str] = (
+        "Yi et al. 2014, Deep Metric Learning for Practical Person Re-Identification"
+    )
+
+    def __init__(self, alpha: float = 2.0, beta: float = 0.5, negative_cost: float = 25.0) -> None:
+        super().__init__()
+        for name, value in (("alpha", alpha), ("negative_cost", negative_cost)):
+            if not 0 < value < 1e9:
+                raise UserError(f"{name} must be positive and below 1e9, not {value}")
+        if not -1 <= beta <= 1:
+            raise UserError(f"beta is a cosine: it must be from -1 to 1, not {beta}")
+        self.alpha = alpha
+        self.beta = beta
+        self.negative_cost = negative_cost
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the sum of the two means."""
+        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        f = unit(embeddings)
+        g = f if ref_emb is embeddings else unit(ref_emb)
+        above = self.alpha * (f @ g.T - self.beta)
+        pull = mean_where(softplus(-above), positive)
+        push = mean_where(softplus(self.negative_cost * above), negative)
+        return pull + push

@@ -1,0 +1,66 @@
+"""Contrastive loss."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from ._require import require_positive
+from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
+
+
+class ContrastiveLoss(Loss):
+    """Pull positives together, and push negatives apart up to a margin.
+
+    With D the Euclidean distances of the L2-normalised embeddings, P and Q the positive and
+    negative pairs, and Q' those of Q with D < margin::
+
+        L = 1/|P| sum_{(a,p) in P} 1/2 D_ap² + 1/|Q'| sum_{(a,n) in Q'} 1/2 (margin - D_an)²
+
+    pytorch-metric-learning's ContrastiveLoss has D and margin - D instead of half their squares,
+    whose force does not fade as a pair reaches its place.
+
+    Differs from the paper in:
+        * the embeddings are normalised, so that a margin means the same for every network.
+        * the paper sums over given pairs, about as many of either sort. A batch has many more
+          negatives than positives, most of them beyond the margin, so either sort has its own mean.
+
+    Args:
+        margin: in units of D, which is from 0 to 2.
+
+    Shape:
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
+        without positives has the second term left, one without negatives the first.
+
+    Reference:
+        Hadsell, Chopra, LeCun. Dimensionality Reduction by Learning an Invariant Mapping. CVPR
+        2006, Eq. 4.
+    """
+
+    paper: ClassVar[str] = (
+        "Hadsell et al. 2006, Dimensionality Reduction by Learning an Invariant Mapping"
+    )
+
+    def __init__(self, margin: float = 1.0) -> None:
+        super().__init__()
+        require_positive(margin=margin)
+        self.margin = margin
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the sum of both means."""
+        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        f = unit(embeddings)
+        squared = unit_distances(f, f if ref_emb is embeddings else unit(ref_emb))
+        short = (self.margin - safe_sqrt(squared)).clamp_min(0)
+        near = negative & (short > 0)
+        pulled = (squared * positive).sum() / positive.sum().clamp_min(1)
+        pushed = (short.square() * near).sum() / near.sum().clamp_min(1)
+        return (pulled + pushed) / 2

@@ -1,0 +1,51 @@
+"""CosFace."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pytorch_metric_learning.losses import CosFaceLoss as PMLCosFaceLoss
+
+from ._cosine_classifier import PMLClassifier
+from ._require import require_not_negative, require_positive
+
+
+class CosFaceLoss(PMLClassifier):
+    """Classify by cosines where that of the own class has to win by a margin.
+
+    With f the L2-normalised embeddings, w the L2-normalised weights of the classes, s the scale and
+    m the margin::
+
+        L = mean of -log( exp(s (f . w_y - m)) / Z )
+        Z = exp(s (f . w_y - m)) + sum_{c != y} exp(s f . w_c)
+
+    It is pytorch-metric-learning's CosFaceLoss.
+
+    Args:
+        num_classes: C, the classes of the training data.
+        embedding_size: d.
+        scale: s; 64 in the paper.
+        margin: m, in units of cosine; 0.35 in the paper.
+
+    Shape:
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
+        only. A gallery and mined pairs have no meaning for it.
+
+    Reference:
+        Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu. CosFace: Large Margin Cosine Loss for Deep Face
+        Recognition. CVPR 2018, arXiv:1801.09414, Eq. 4.
+    """
+
+    paper: ClassVar[str] = (
+        "Wang et al. 2018, CosFace: Large Margin Cosine Loss for Deep Face Recognition"
+    )
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, scale: float = 64.0, margin: float = 0.35
+    ) -> None:
+        require_positive(scale=scale)
+        require_not_negative(margin=margin)
+        pml = PMLCosFaceLoss(num_classes, embedding_size, margin=margin, scale=scale)
+        super().__init__(pml, num_classes)
+        self.scale = scale
+        self.margin = margin

@@ -1,0 +1,77 @@
+"""Multi-similarity loss."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ._require import require_positive
+from ._shared import Loss, masks, unit
+
+_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+
+
+class MultiSimilarityLoss(Loss):
+    """Weigh each pair by its own similarity and by that of the other pairs of its anchor.
+
+    With S the cosines, P(a) and Q(a) the positives and negatives of anchor a::
+
+        L = mean_a of  1/alpha log(1 + sum_{p in P(a)} exp(-alpha (S_ap - base)))
+                     + 1/beta  log(1 + sum_{n in Q(a)} exp( beta  (S_an - base)))
+
+    over all anchors. Use it with PML's miner, as the paper does:
+    ``miner: {name: pml.MultiSimilarityMiner, epsilon: 0.1}``.
+
+    It equals pytorch-metric-learning's MultiSimilarityLoss, but for a batch with no more than one
+    positive and one negative pair, which that one takes for empty.
+
+    Args:
+        alpha: of the positives; 2 in the paper.
+        beta: of the negatives; 50 in the paper.
+        base: lambda of the paper, a cosine; 0.5 as in the authors' code.
+
+    Shape:
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
+        without positives has the second term left, one without negatives the first.
+
+    Reference:
+        Wang, Han, Huang, Dong, Scott. Multi-Similarity Loss with General Pair Weighting for Deep
+        Metric Learning. CVPR 2019, arXiv:1904.06627, Eq. 15.
+    """
+
+    paper: ClassVar[str] = (
+        "Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting for Deep Metric "
+        "Learning"
+    )
+
+    def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> None:
+        super().__init__()
+        require_positive(alpha=alpha, beta=beta)
+        self.alpha = alpha
+        self.beta = beta
+        self.base = base
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the mean over the anchors."""
+        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        f = unit(embeddings)
+        above = f @ (f if ref_emb is embeddings else unit(ref_emb)).T - self.base
+        return (
+            _soft_sum(-self.alpha * above, positive) / self.alpha
+            + _soft_sum(self.beta * above, negative) / self.beta
+        ).mean()
+
+
+def _soft_sum(x: Tensor, mask: Tensor) -> Tensor:
+    """Return log(1 + sum exp x) of each row, over the mask; 0 where that is empty."""
+    return -F.logsigmoid(-torch.where(mask, x, _NOTHING).logsumexp(1))

@@ -1,0 +1,156 @@
+"""Weighted contrastive loss with online soft mining and class-aware attention (OSM-CAA)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zoo.errors import UserError
+
+from ._classes import check_classes
+from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
+
+
+class OSMCAALoss(Loss):
+    """Contrast all pairs, near positives, near negatives and well classified images weighing more.
+
+    With f the L2-normalised embeddings, d their Euclidean distances, and c a learned vector for
+    each class::
+
+        s_ij = exp(-d_ij² / sigma²) of positives, max(0, alpha - d_ij) of negatives     (mining)
+        a_i  = exp(f_i . c_y) / sum_k exp(f_i . c_k),   a_ij = min(a_i, a_j)            (attention)
+        w_ij = s_ij a_ij, divided by its sum over the positive or the negative pairs
+
+        L = (1 - balance) 1/2 sum_pos w_ij d_ij² + balance 1/2 sum_neg w_ij max(0, alpha - d_ij)²
+            + ce_weight * mean_i -log a_i
+
+    The weights are constants. The last term is the cross entropy that the class vectors learn from;
+    it moves the embeddings as well. So the gradient of the rest is *not* the derivative of its
+    value.
+
+    Differs from the paper in:
+        * the classifier. In the authors' code it is on the pooled features, not on the embedding,
+          has biases, and its cross entropy weighs the images. Here there is the embedding only.
+        * the attention is the probability a_i itself, as in the paper's formula; the authors' code
+          passes it through exp(-(1 - a_i)² / 0.68²).
+
+    Args:
+        num_classes: the classes of the training data.
+        embedding_size: d.
+        alpha: negatives farther than this do not count; 1.2 in the paper.
+        sigma: width of the weights of positives; 0.8 in the paper.
+        balance: of the negative term, from 0 to 1; 0.5 in the paper.
+        ce_weight: of the cross entropy; with 0 the class vectors stay as they are, small and
+            random, and all images have about the same attention.
+
+    Shape:
+        embeddings (N, d), labels (N,) from 0 to num_classes - 1, gallery ``ref_emb`` (M, d) with
+        such labels; returns a scalar. A term without pairs is 0; the cross entropy remains. It
+        weighs the pairs itself, so that mined ones have no meaning for it.
+
+    Reference:
+        Wang, Hua, Kodirov, Hu, Robertson. Deep Metric Learning by Online Soft Mining and
+        Class-Aware Attention. AAAI 2019, arXiv:1811.01459; checked with the authors' code.
+    """
+
+    paper: ClassVar[str] = (
+        "Wang et al. 2019, Deep Metric Learning by Online Soft Mining and Class-Aware Attention"
+    )
+    cost = "N² + N C"
+    mined = False
+    expected_failures: ClassVar[Mapping[str, str]] = {
+        "check_gradcheck": "its weights are constants, so that the class vectors learn from the "
+        "cross entropy alone"
+    }
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        alpha: float = 1.2,
+        sigma: float = 0.8,
+        balance: float = 0.5,
+        ce_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if not 0 < alpha <= 2:
+            raise UserError(f"alpha is a distance on the unit sphere, above 0 to 2, not {alpha}")
+        if not 0 < sigma < math.inf:
+            raise UserError(f"sigma must be positive, not {sigma}")
+        if not 0 <= balance <= 1:
+            raise UserError(f"balance must be from 0 to 1, not {balance}")
+        if not 0 <= ce_weight < math.inf:
+            raise UserError(f"ce_weight must be at least 0, not {ce_weight}")
+        self.num_classes = num_classes
+        self.alpha = alpha
+        self.sigma = sigma
+        self.balance = balance
+        self.ce_weight = ce_weight
+        self.class_vectors = nn.Parameter(0.01 * torch.randn(num_classes, embedding_size))
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the weighted contrastive loss and the cross entropy."""
+        f = unit(embeddings)
+        log_a = self._log_attention(f, labels)
+        g, log_b = f, log_a
+        if ref_emb is not embeddings:
+            g = unit(ref_emb)
+            log_b = self._log_attention(g, ref_labels)
+        squared = unit_distances(f, g)
+        near = (self.alpha - safe_sqrt(squared)).clamp_min(0)
+        positive, negative = masks(embeddings, labels, None, ref_emb, ref_labels)
+        log_a_ij = torch.minimum(log_a.detach()[:, None], log_b.detach())
+        # In logarithms: a of an image that is badly misplaced may be less than float32 has.
+        pull = _weighted(squared, log_a_ij - squared.detach() / self.sigma**2, positive)
+        push = _weighted(near.square(), log_a_ij + near.detach().log(), negative & (near > 0))
+        contrast = (1 - self.balance) * pull + self.balance * push
+        return contrast / 2 - self.ce_weight * log_a.mean()
+
+    def _log_attention(self, f: Tensor, labels: Tensor) -> Tensor:
+        check_classes(labels, self.num_classes)
+        logits = F.linear(f, self.class_vectors.to(f.dtype))
+        return -F.cross_entropy(logits, labels.long(), reduction="none")
+
+    def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Return the gradient pair by pair, in loops, in float64.
+
+        It is what ``zoo.checks`` compares the gradient with.
+        """
+        x, y = embeddings.detach().double().requires_grad_(), labels.tolist()
+        f = x / x.norm(dim=1, keepdim=True)
+        a = [(self.class_vectors.detach().double() @ f[i]).softmax(0)[c] for i, c in enumerate(y)]
+        loss = -self.ce_weight * torch.stack(a).log().mean()
+        for same, share in ((True, 1 - self.balance), (False, self.balance)):
+            weights, terms = [], []
+            for i, j in itertools.combinations(range(len(y)), 2):
+                if (y[i] == y[j]) is same:
+                    d = (f[i] - f[j]).norm()
+                    near = (self.alpha - d).clamp_min(0)
+                    s = torch.exp(-((d / self.sigma) ** 2)) if same else near
+                    weights.append((s * min(a[i], a[j])).detach())
+                    terms.append(d**2 if same else near**2)
+            total = sum(float(w) for w in weights) or 1.0
+            for w, term in zip(weights, terms, strict=True):
+                loss = loss + share / 2 * w / total * term
+        (gradient,) = torch.autograd.grad(loss, x)
+        return gradient
+
+
+def _weighted(terms: Tensor, log_weights: Tensor, counts: Tensor) -> Tensor:
+    """Return the mean of the terms that count, weighted by exp of the logarithms; 0 for none."""
+    log_weights = torch.where(counts, log_weights, -1e30)
+    weights = torch.where(counts, log_weights.flatten().softmax(0).view_as(terms), 0)
+    return (weights * torch.where(counts, terms, 0)).sum()

@@ -1,0 +1,86 @@
+"""Contrastive loss on the signal-to-noise ratio (SNR)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ._require import require_not_negative, require_positive
+from ._shared import Loss, masks
+
+_FLAT = 1e-12  # of a squared length: below, a variance is rounding in float32
+
+
+class SNRLoss(Loss):
+    """Take the difference from the anchor for noise, and bound its variance against the anchor's.
+
+    With var the variance over the entries of a vector, P and Q the positive and negative pairs, and
+    Q' those of Q whose distance is below the margin::
+
+        D_ab = var(x_b - x_a) / var(x_a)
+        L    = 1/|P| sum_{(a,p) in P} D_ap + 1/|Q'| sum_{(a,n) in Q'} (margin - D_an)
+             + zero_mean_weight / N sum_a |sum_m x_am|
+
+    The last term draws the mean of an embedding's entries to 0. The embeddings are not normalised.
+
+    pytorch-metric-learning's ContrastiveLoss with SNRDistance is the first line. It keeps N x N x d
+    differences, where this one keeps N x N, has no last term, and divides by 0 where an embedding
+    has equal entries; such an anchor is left out here.
+
+    Differs from the paper in:
+        * the sums are means, of either sort of pairs by itself.
+        * 1 for the margin, as in PML, and 0.005 for the last term are not known to be the paper's.
+
+    Args:
+        margin: in units of D.
+        zero_mean_weight: lambda of the paper; 0 leaves the term out.
+
+    Shape:
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
+        without any pairs has the last term left.
+
+    Reference:
+        Yuan, Deng, Tang, Tang, Chen. Signal-to-Noise Ratio: A Robust Distance Metric for Deep
+        Metric Learning. CVPR 2019, arXiv:1904.02616, section 3.
+    """
+
+    paper: ClassVar[str] = (
+        "Yuan et al. 2019, Signal-to-Noise Ratio: A Robust Distance Metric for Deep Metric Learning"
+    )
+    normalises = False
+    expected_failures: ClassVar[Mapping[str, str]] = {
+        "check_rotation": "a variance over the entries of an embedding depends on the axes"
+    }
+
+    def __init__(self, margin: float = 1.0, zero_mean_weight: float = 0.005) -> None:
+        super().__init__()
+        require_positive(margin=margin)
+        require_not_negative(zero_mean_weight=zero_mean_weight)
+        self.margin = margin
+        self.zero_mean_weight = zero_mean_weight
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return both means and the term of the entries' sums."""
+        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        x = embeddings - embeddings.mean(1, keepdim=True)
+        gallery = x if ref_emb is embeddings else ref_emb - ref_emb.mean(1, keepdim=True)
+        signal = x.square().sum(1, keepdim=True)
+        varies = signal > _FLAT * embeddings.square().sum(1, keepdim=True)
+        # The usual way, by products, is off by 1e-3 of the length where two images are alike.
+        noise = torch.cdist(x, gallery, compute_mode="donot_use_mm_for_euclid_dist").square()
+        distance = noise / torch.where(varies, signal, 1)
+        short = (self.margin - distance).clamp_min(0)
+        positive, near = positive & varies, negative & varies & (short > 0)
+        pulled = torch.where(positive, distance, 0).sum() / positive.sum().clamp_min(1)
+        pushed = torch.where(near, short, 0).sum() / near.sum().clamp_min(1)
+        return pulled + pushed + self.zero_mean_weight * embeddings.sum(1).abs().mean()

@@ -1,0 +1,91 @@
+"""SphereFace (A-Softmax)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from zoo.errors import UserError
+
+from ._cosine_classifier import CosineClassifier
+from ._require import require_not_negative
+
+
+class SphereFaceLoss(CosineClassifier):
+    """Classify where the angle to the own class has to win by a factor.
+
+    With the weights w of the classes on the unit sphere, embeddings x as they are, t_c the angle
+    between x and w_c, and m the margin::
+
+        L      = mean of -log( exp(|x| psi(t_y)) / Z )
+        Z      = exp(|x| psi(t_y)) + sum_{c != y} exp(|x| cos t_c)
+        psi(t) = (-1)^k cos(m t) - 2k    for t from k pi/m to (k + 1) pi/m, which falls throughout
+
+    psi is a polynomial of the cosine, so that its gradient is finite at all angles.
+
+    Differs from the paper in:
+        * the paper's code starts near the plain softmax: psi is replaced by
+          (lambda cos t + psi) / (1 + lambda), lambda falling from 1000 to 5. Here ``softening`` is
+          lambda for the whole run; by default 0, the loss as the paper writes it.
+
+    Args:
+        num_classes: C, the classes of the training data.
+        embedding_size: d.
+        margin: m, a whole number; 4 in the paper.
+        softening: lambda, as said.
+
+    Shape:
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
+        only. A gallery and mined pairs have no meaning for it.
+
+    Reference:
+        Liu, Wen, Yu, Li, Raj, Song. SphereFace: Deep Hypersphere Embedding for Face Recognition.
+        CVPR 2017, arXiv:1704.08063, Eq. 7.
+    """
+
+    paper: ClassVar[str] = (
+        "Liu et al. 2017, SphereFace: Deep Hypersphere Embedding for Face Recognition"
+    )
+    normalises = False
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, margin: int = 4, softening: float = 0.0
+    ) -> None:
+        super().__init__(num_classes, embedding_size)
+        if not 1 <= margin <= 10:
+            raise UserError(f"margin must be from 1 to 10, not {margin}")
+        require_not_negative(softening=softening)
+        self.margin = margin
+        self.softening = softening
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the mean cross entropy, the logit of the own class through psi."""
+        cosines, targets = self.cosines(embeddings, labels)
+        own = targets[:, None]
+        cosine = cosines.gather(1, own)
+        share = 1 / (1 + self.softening)
+        moved = (1 - share) * cosine + share * self._psi(cosine)
+        # |x| without its derivative at 0, which there is none of; an embedding of 0 has logits 0.
+        nonzero = (embeddings != 0).any(1, keepdim=True)
+        norms = torch.where(nonzero, embeddings, 1).norm(dim=1, keepdim=True) * nonzero
+        return F.cross_entropy(norms * cosines.scatter(1, own, moved), targets)
+
+    def _psi(self, cosine: Tensor) -> Tensor:
+        """Return (-1)^k cos(m t) - 2k; cos(n t) is 2 cos t cos((n-1) t) - cos((n-2) t)."""
+        before, multiple = torch.ones_like(cosine), cosine
+        for _ in range(self.margin - 1):
+            before, multiple = multiple, 2 * cosine * multiple - before
+        angle = cosine.detach().clamp(-1, 1).acos()
+        k = (angle * (self.margin / math.pi)).floor()
+        return (1 - 2 * (k % 2)) * multiple - 2 * k

@@ -1,0 +1,72 @@
+"""Metric scaling, of task-dependent adaptive metrics (TADAM)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import UserError
+
+from ._class_means import prototypical_nll
+from ._shared import Loss
+
+
+class TADAMLoss(Loss):
+    """Classify every image by its squared distance to class means, times a learned scale.
+
+    With c_k the mean of the support images of class k, x the embeddings as they are and alpha a
+    parameter (Eq. 1)::
+
+        L(x) = -log( exp(-alpha ||x - c_y||²) / sum_k exp(-alpha ||x - c_k||²) )
+
+    and L is the mean over the queries; support and queries are those of
+    :class:`zoo.losses.prototypical.PrototypicalLoss`, which it equals at alpha = 1.
+
+    For small alpha the gradient pulls to the own prototype and pushes from the mean of all; for
+    large alpha it pushes from the nearest wrong one only (Lemma 1). Nothing keeps alpha above 0,
+    as in the paper.
+
+    Differs from the paper in:
+        * it is the metric scaling only (section 2.1). Task conditioning and auxiliary co-training
+          change the network, not the loss.
+        * alpha starts at 1, where the paper searches a fixed value or learns it.
+
+    Args:
+        alpha: what the scale starts from.
+
+    Shape:
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d) as the support; returns a scalar.
+        A batch without queries gives 0, one class gives 0. Mined pairs have no meaning for it.
+
+    Reference:
+        Oreshkin, Rodriguez, Lacoste. TADAM: Task Dependent Adaptive Metric for Improved Few-shot
+        Learning. NeurIPS 2018, arXiv:1805.10123, Eq. 1 and 2.
+    """
+
+    paper: ClassVar[str] = (
+        "Oreshkin et al. 2018, TADAM: Task Dependent Adaptive Metric for Improved Few-shot Learning"
+    )
+    kind = "list"
+    mined = False
+    normalises = False
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        if not 0 < alpha < math.inf:
+            raise UserError(f"alpha must be positive, not {alpha}")
+        self.alpha = nn.Parameter(torch.tensor(float(alpha)))
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the mean over the queries."""
+        alpha = self.alpha.to(embeddings.dtype)
+        return prototypical_nll(embeddings, labels, ref_emb, ref_labels, alpha)

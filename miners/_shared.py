@@ -1,0 +1,123 @@
+"""What the miners of the zoo have in common: pairs in full precision, triplets in blocks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import torch
+from pytorch_metric_learning.miners import BaseMiner
+from torch import Tensor
+
+from zoo._precision import full_float32, upcast
+
+_BLOCK_ELEMENTS = 1 << 22  # pairs x gallery looked at together
+
+
+class Pairs(NamedTuple):
+    """A batch x (N, d), its gallery (M, d), and which pairs are positive and negative (N, M).
+
+    The gallery is by default the batch itself; an image is then no pair with itself.
+    """
+
+    x: Tensor
+    gallery: Tensor
+    positive: Tensor
+    negative: Tensor
+
+
+Indices = tuple[Tensor, ...]
+
+
+class Miner(BaseMiner):  # type: ignore[misc]
+    """A miner of the zoo: the subclass writes only :meth:`pick`.
+
+    It is called as the miners of pytorch-metric-learning are, ``miner(embeddings, labels)`` or with
+    ``ref_emb`` and ``ref_labels``, and returns what its losses and those of the zoo take as
+    ``indices_tuple``: (anchors, positives, negatives), or (anchors, positives, anchors,
+    negatives), int64 each and empty where there is nothing. Half precision is mined in float32, so
+    that near distances are told apart; nothing that it returns has a gradient.
+    """
+
+    paper: ClassVar[str] = ""
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Indices:
+        """Return the indices of the pairs or triplets to learn from.
+
+        Args:
+            embeddings: (N, d) network outputs.
+            labels: (N,) integers, any values.
+            ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out.
+            ref_labels: (M,) labels of the gallery.
+        """
+        if ref_emb is embeddings and ref_labels is labels:  # as some of PML's code calls it
+            ref_emb = ref_labels = None
+        with full_float32(embeddings.device):
+            x = upcast(embeddings)
+            gallery = None if ref_emb is None else ref_emb.to(x.dtype)
+            indices: Indices = super().forward(x, labels, gallery, ref_labels)
+        return indices
+
+    def mine(
+        self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor
+    ) -> Indices:
+        """Call :meth:`pick` the way PML's base class expects it."""
+        same = labels[:, None] == ref_labels
+        positive = same.clone()
+        if ref_emb is embeddings:
+            positive.fill_diagonal_(False)
+        return self.pick(Pairs(embeddings, ref_emb, positive, ~same))
+
+    @abstractmethod
+    def pick(self, pairs: Pairs) -> Indices:
+        """Return the triplets or pairs chosen; no gradient is recorded."""
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return the rows of x on the unit sphere; a zero row stays zero, 1e30 does not overflow."""
+    largest = x.abs().amax(dim=1, keepdim=True)
+    scaled = x / largest.masked_fill(largest == 0, 1)
+    norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    return scaled / norm.clamp_min(1e-12)
+
+
+def cosines(pairs: Pairs) -> Tensor:
+    """Return (N, M) cosines."""
+    return unit(pairs.x) @ unit(pairs.gallery).T
+
+
+def squared_distances(pairs: Pairs) -> Tensor:
+    """Return (N, M) squared Euclidean distances on the unit sphere, from 0 to 4."""
+    return (2 - 2 * cosines(pairs)).clamp_min(0)
+
+
+def split(positive: Tensor, negative: Tensor) -> Indices:
+    """Return the pairs of two masks (N, M) as (anchors, positives, anchors, negatives)."""
+    return (*positive.nonzero(as_tuple=True), *negative.nonzero(as_tuple=True))
+
+
+def triplets(positive: Tensor, chosen: Callable[[Tensor, Tensor], Tensor]) -> Indices:
+    """Return all triplets that are chosen, as (anchors, positives, negatives).
+
+    Only positive pairs are gone through, a block at a time: no mask of N x N x N is made.
+
+    Args:
+        positive: (N, M) mask of the positive pairs.
+        chosen: from a block of them, anchors (B,) and positives (B,), to a mask (B, M) of the
+            negatives that go with each.
+    """
+    a, p = positive.nonzero(as_tuple=True)
+    block = max(1, _BLOCK_ELEMENTS // max(1, positive.shape[1]))
+    found = [a.new_zeros(3, 0)]
+    for start in range(0, len(a), block):
+        anchors, positives = a[start : start + block], p[start : start + block]
+        pair, negatives = chosen(anchors, positives).nonzero(as_tuple=True)
+        found.append(torch.stack([anchors[pair], positives[pair], negatives]))
+    return tuple(torch.cat(found, 1))
