@@ -37,6 +37,9 @@ class AMSoftmaxLoss(PMLClassifier):
     """
 
     paper: ClassVar[str] = "Wang et al. 2018, Additive Margin Softmax for Face Verification"
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(
         self, num_classes: int, embedding_size: int, scale: float = 30.0, margin: float = 0.35

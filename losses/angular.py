@@ -43,6 +43,7 @@ class AngularLoss(Loss):
     """
 
     paper: ClassVar[str] = "Wang et al. 2017, Deep Metric Learning with Angular Loss"
+    sampler = "m_per_class"
     kind = "triplet"
     cost = "N³"
     gallery = False

@@ -51,6 +51,9 @@ class ArcFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Deng et al. 2019, ArcFace: Additive Angular Margin Loss for Deep Face Recognition"
     )
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(
         self, num_classes: int, embedding_size: int, scale: float = 64.0, margin: float = 28.6

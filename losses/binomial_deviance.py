@@ -39,6 +39,9 @@ class BinomialDevianceLoss(Loss):
     paper: ClassVar[str] = (
         "Yi et al. 2014, Deep Metric Learning for Practical Person Re-Identification"
     )
+    kind = "pair"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(self, alpha: float = 2.0, beta: float = 0.5, negative_cost: float = 25.0) -> None:
         super().__init__()

@@ -47,6 +47,9 @@ class CircleLoss(Loss):
     paper: ClassVar[str] = (
         "Sun et al. 2020, Circle Loss: A Unified Perspective of Pair Similarity Optimization"
     )
+    kind = "pair"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(self, m: float = 0.4, gamma: float = 80.0) -> None:
         super().__init__()

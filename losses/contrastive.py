@@ -41,6 +41,9 @@ class ContrastiveLoss(Loss):
     paper: ClassVar[str] = (
         "Hadsell et al. 2006, Dimensionality Reduction by Learning an Invariant Mapping"
     )
+    kind = "pair"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__()

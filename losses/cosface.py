@@ -39,6 +39,9 @@ class CosFaceLoss(PMLClassifier):
     paper: ClassVar[str] = (
         "Wang et al. 2018, CosFace: Large Margin Cosine Loss for Deep Face Recognition"
     )
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(
         self, num_classes: int, embedding_size: int, scale: float = 64.0, margin: float = 0.35

@@ -53,6 +53,8 @@ class DRPRLoss(Loss):
         "Law et al. 2019, Dimensionality Reduction for Representing the Knowledge of "
         "Probabilistic Models"
     )
+    cost = "N²"
+    sampler = "m_per_class"
     kind = "clustering"
     mined = False
     normalises = False

@@ -38,6 +38,8 @@ class FastAPLoss(PMLLoss):
     """
 
     paper: ClassVar[str] = "Cakir et al. 2019, Deep Metric Learning to Rank"
+    cost = "N²"
+    sampler = "m_per_class"
     kind = "list"
     gallery = False
     mined = False

@@ -45,6 +45,9 @@ class HeatedUpLoss(PMLClassifier):
     """
 
     paper: ClassVar[str] = "Zhang et al. 2018, Heated-Up Softmax Embedding"
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(self, num_classes: int, embedding_size: int, scale: float = 16.0) -> None:
         require_positive(scale=scale)

@@ -41,6 +41,9 @@ class HistogramLoss(Loss):
     """
 
     paper: ClassVar[str] = "Ustinova & Lempitsky 2016, Learning Deep Embeddings with Histogram Loss"
+    kind = "pair"
+    cost = "N²"
+    sampler = "m_per_class"
     expected_failures: ClassVar[Mapping[str, str]] = {
         "check_large_gaps": "where the two histograms do not overlap it is constant"
     }

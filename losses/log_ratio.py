@@ -55,6 +55,8 @@ class LogRatioLoss(Loss):
     """
 
     paper: ClassVar[str] = "Kim et al. 2019, Deep Metric Learning Beyond Binary Supervision"
+    cost = "N²"
+    sampler = "m_per_class"
     kind = "triplet"
     mined = False
     normalises = False

@@ -46,6 +46,8 @@ class MarginLoss(Loss):
     """
 
     paper: ClassVar[str] = "Wu et al. 2017, Sampling Matters in Deep Embedding Learning"
+    cost = "N²"
+    sampler = "m_per_class"
     kind = "triplet"
 
     def __init__(

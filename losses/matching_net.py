@@ -45,6 +45,8 @@ class MatchingNetLoss(Loss):
     """
 
     paper: ClassVar[str] = "Vinyals et al. 2016, Matching Networks for One Shot Learning"
+    cost = "N²"
+    sampler = "m_per_class"
     kind = "list"
 
     def __init__(self, scale: float = 1.0) -> None:

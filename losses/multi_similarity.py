@@ -46,6 +46,9 @@ class MultiSimilarityLoss(Loss):
         "Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting for Deep Metric "
         "Learning"
     )
+    kind = "pair"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5) -> None:
         super().__init__()

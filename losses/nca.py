@@ -46,6 +46,9 @@ class NCALoss(Loss):
     """
 
     paper: ClassVar[str] = "Goldberger et al. 2004, Neighbourhood Components Analysis"
+    kind = "list"
+    cost = "N²"
+    sampler = "m_per_class"
     normalises = False
 
     def __init__(self, scale: float = 1.0) -> None:

@@ -43,6 +43,9 @@ class NormFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Wang et al. 2017, NormFace: L2 Hypersphere Embedding for Face Verification"
     )
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(
         self,

@@ -46,6 +46,9 @@ class NTXentLoss(Loss):
     paper: ClassVar[str] = (
         "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
     )
+    kind = "list"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(self, temperature: float = 0.1) -> None:
         super().__init__()

@@ -62,6 +62,8 @@ class OSMCAALoss(Loss):
     paper: ClassVar[str] = (
         "Wang et al. 2019, Deep Metric Learning by Online Soft Mining and Class-Aware Attention"
     )
+    kind = "pair"
+    sampler = "m_per_class"
     cost = "N² + N C"
     mined = False
     expected_failures: ClassVar[Mapping[str, str]] = {

@@ -41,6 +41,8 @@ class PrototypicalLoss(Loss):
     """
 
     paper: ClassVar[str] = "Snell et al. 2017, Prototypical Networks for Few-shot Learning"
+    cost = "N²"
+    sampler = "m_per_class"
     kind = "list"
     mined = False
     normalises = False

@@ -38,6 +38,8 @@ class ProxyAnchorLoss(PMLClassifier):
     """
 
     paper: ClassVar[str] = "Kim et al. 2020, Proxy Anchor Loss for Deep Metric Learning"
+    cost = "N C"
+    sampler = "shuffle"
     kind = "proxy"
 
     def __init__(

@@ -57,6 +57,7 @@ class ScalableNCALoss(Loss):
     paper: ClassVar[str] = (
         "Wu et al. 2018, Improving Generalization via Scalable Neighborhood Component Analysis"
     )
+    sampler = "m_per_class"
     kind = "list"
     cost = "N² + N memory"
     gallery = False

@@ -50,6 +50,9 @@ class SNRLoss(Loss):
     paper: ClassVar[str] = (
         "Yuan et al. 2019, Signal-to-Noise Ratio: A Robust Distance Metric for Deep Metric Learning"
     )
+    kind = "pair"
+    cost = "N²"
+    sampler = "m_per_class"
     normalises = False
     expected_failures: ClassVar[Mapping[str, str]] = {
         "check_rotation": "a variance over the entries of an embedding depends on the axes"

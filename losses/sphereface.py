@@ -50,6 +50,9 @@ class SphereFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Liu et al. 2017, SphereFace: Deep Hypersphere Embedding for Face Recognition"
     )
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
     normalises = False
 
     def __init__(

@@ -42,6 +42,9 @@ class SupConLoss(Loss):
     """
 
     paper: ClassVar[str] = "Khosla et al. 2020, Supervised Contrastive Learning"
+    kind = "list"
+    cost = "N²"
+    sampler = "m_per_class"
 
     def __init__(self, temperature: float = 0.1) -> None:
         super().__init__()

@@ -49,6 +49,8 @@ class TADAMLoss(Loss):
     paper: ClassVar[str] = (
         "Oreshkin et al. 2018, TADAM: Task Dependent Adaptive Metric for Improved Few-shot Learning"
     )
+    cost = "N²"
+    sampler = "m_per_class"
     kind = "list"
     mined = False
     normalises = False

@@ -6,7 +6,9 @@ class CosineContrastiveLoss(torch.nn.Module):
     """Bring the cosines of positives to 1, those of negatives below a margin."""
 
     paper = "Hadsell et al. 2006, Dimensionality Reduction by Learning an Invariant Mapping"
-    kind, cost, sampler, normalises = "pair", "N²", "m_per_class", True
+    kind = "pair"
+    cost = "N²"
+    gallery = mined = False  # ref_emb and indices_tuple are not looked at
 
     def __init__(self, margin: float = 0.5) -> None:
         super().__init__()

@@ -1,0 +1,41 @@
+"""Every loss of the zoo through every check that applies to it; expected failures are strict."""
+
+from __future__ import annotations
+
+import json
+
+import zoo
+from zoo import _check_record
+from zoo.checks import CHECKS, Subject, parametrize_with_checks
+
+
+@parametrize_with_checks(zoo.names("losses"))
+def test_loss(loss, check):
+    check(loss)
+
+
+def test_the_record_is_of_all_losses_and_tells_the_failures_that_they_expect():
+    """What `zoo list` shows; made by tools/make_checks.py."""
+    recorded = _check_record.read()
+    assert list(recorded) == zoo.names("losses")
+    for name, counts in recorded.items():
+        assert sum(counts.values()) == len(CHECKS), f"{name}: tools/make_checks.py {name}"
+        assert not {"failed", "unexpected pass"} & set(counts), name
+        expected = len(Subject(name).traits.expected_failures)
+        assert counts.get("expected failure", 0) == expected, name
+
+
+def test_a_record_that_is_damaged_or_absent_is_no_record(tmp_path, monkeypatch):
+    path = tmp_path / "checks.json"
+    monkeypatch.setattr(_check_record, "path", lambda: path)
+    assert _check_record.read() == {}
+    for text in ("", "[]x", json.dumps({"other": 1})):
+        path.write_text(text)
+        assert _check_record.read() == {}
+
+
+def test_counts_in_short():
+    assert _check_record.in_short(None) == ""
+    assert _check_record.in_short({"passed": 29}) == "29 pass"
+    assert _check_record.in_short({"passed": 27, "expected failure": 1}) == "27 pass, 1 cannot"
+    assert _check_record.in_short({"passed": 27, "failed": 1, "unexpected pass": 1}) == "2 fail"
