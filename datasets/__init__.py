@@ -7,8 +7,11 @@ if __name__ != "zoo.datasets":
 
 BUILTIN: dict[str, dict[str, str]] = {
     "datasets": {
+        "cars196": "zoo.datasets.cars196:Cars196",
+        "cub200": "zoo.datasets.cub200:Cub200",
         "glyphs": "zoo.datasets.glyphs:Glyphs",
         "image_folder": "zoo.datasets.image_folder:ImageFolder",
+        "sop": "zoo.datasets.sop:Sop",
     },
     "samplers": {
         "m_per_class": "zoo.datasets.m_per_class:MPerClassSampler",

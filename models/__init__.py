@@ -7,7 +7,9 @@ if __name__ != "zoo.models":
 
 BUILTIN: dict[str, dict[str, str]] = {
     "backbones": {
+        "bn_inception": "zoo.models.bn_inception:BNInception",
         "convnet": "zoo.models.convnet:ConvNet",
+        "timm.*": "zoo.models.timm_family:TimmBackbone",
         "torchvision.*": "zoo.models.torchvision_family:TorchvisionBackbone",
     },
 }

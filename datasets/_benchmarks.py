@@ -1,0 +1,456 @@
+"""What the benchmarks of the field share: finding one on disk, whole or not, and looking it over.
+
+A data set file says which layouts its people have on disk and how the annotations of each are read;
+:class:`Benchmark` does the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from zoo.base import Split, cache_dir
+from zoo.errors import UserError
+
+from ._images import MAX_PIXELS, check_split, load_rgb, show_progress
+
+_SPLITS: tuple[Split, Split] = ("train", "test")
+_LEAST_CLASSES = {"train": 2, "test": 1}
+_TINY = 32  # pixels a side
+
+Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]  # items, their number, a title
+
+
+class Count(NamedTuple):
+    """The size of a split."""
+
+    images: int
+    classes: int
+
+    def __str__(self) -> str:
+        return f"{self.images:,} images of {self.classes:,} classes"
+
+
+class Finding(NamedTuple):
+    """One thing that was noticed about the files.
+
+    Attributes:
+        severity: an error makes results wrong or stops a run, a warning makes them doubtful, a note
+            is only good to know.
+        what: a sentence.
+        where: a split, or a path from ``folder``.
+    """
+
+    severity: Literal["error", "warning", "note"]
+    what: str
+    where: str
+
+
+class Listing(NamedTuple):
+    """What the annotations of a data set say.
+
+    Attributes:
+        images: path from the folder, with ``/``, and number of the class, in the order listed.
+        names: of the classes, by number.
+        train: the numbers of the classes for training; all others are for testing.
+    """
+
+    images: list[tuple[str, int]]
+    names: Mapping[int, str]
+    train: Container[int]
+
+    def of(self, split: Split) -> list[tuple[str, int]]:
+        """Return the images of a split."""
+        return [row for row in self.images if (row[1] in self.train) == (split == "train")]
+
+
+class Layout(NamedTuple):
+    """A way in which the files of a data set lie on disk.
+
+    Attributes:
+        title: completes "this is ...".
+        needs: what has to be there, as glob patterns; of several in one entry, one is enough.
+        read: reads the annotations, given the folder.
+        inside: the folders of ``root`` in which it may lie.
+        hint: what to say when not all is there.
+    """
+
+    title: str
+    needs: tuple[tuple[str, ...], ...]
+    read: Callable[[Path], Listing]
+    inside: tuple[str, ...]
+    hint: str = ""
+
+
+class _Found(NamedTuple):
+    layout: str
+    folder: Path
+    listing: Listing
+
+
+class _Partly(NamedTuple):
+    """A layout of which a share is there."""
+
+    share: float
+    layout: Layout
+    folder: Path
+    lacking: str
+
+
+class Benchmark(ABC):
+    """A data set whose images, classes and split are fixed, so that papers can be compared.
+
+    A subclass documents the arguments and attributes.
+    """
+
+    name: ClassVar[str]
+    archives: ClassVar[Mapping[str, str]]  # the files to get, with their MD5
+    table: ClassVar[Mapping[Split, Count]]  # Table 1 of the paper
+
+    def __init__(self, split: Split, root: str | None = None, max_pixels: int = MAX_PIXELS) -> None:
+        check_split(split)
+        self.split: Split = split
+        self.max_pixels = max_pixels
+        self.root = data_dir(self.name) if root is None else _expanded(root)
+        self.layout, self.folder, listing = self._find()
+        self._check_complete([name for name, _ in listing.images])
+        self._check_counts(listing)
+        images = listing.of(split)
+        numbers, labels = np.unique([number for _, number in images], return_inverse=True)
+        self.files = [name for name, _ in images]
+        self.labels: NDArray[np.int64] = labels.astype(np.int64)
+        self.class_names = [listing.names[number] for number in numbers.tolist()]
+        self._fingerprint = ""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return load_rgb(self.folder / self.files[index], self.max_pixels), int(self.labels[index])
+
+    @classmethod
+    @abstractmethod
+    def layouts(cls) -> tuple[Layout, ...]:
+        """Return the layouts to look for, the first one that is there wins."""
+
+    def fingerprint(self) -> str:
+        """Return a digest of the split, and of path, label and size in bytes of its images.
+
+        The sizes are asked for at the first call. The content is not read: see :meth:`verify`.
+        """
+        self._fingerprint = self._fingerprint or self._digest()
+        return self._fingerprint
+
+    def verify(self) -> list[str]:
+        """Return a line for each finding of :meth:`examine`, its severity first."""
+        return [f"{f.severity}: {f.where!r}: {f.what}" for f in self.examine()]
+
+    def examine(self, progress: Progress | None = None) -> list[Finding]:
+        """Read and decode every image of both splits, as they are now, in threads.
+
+        Found are: numbers of images and classes other than in Table 1 of the paper; images that are
+        missing or do not decode; files with the same content, a warning if across the splits or
+        with different labels; and how many images of each split are gray (in any mode) or have a
+        side of less than 32 pixels.
+
+        Args:
+            progress: is given the results as they come, their number and a title, and yields
+                them; by default a bar on stderr, if that is a terminal.
+        """
+        _, folder, listing = self._find()
+        absent = set(_absent(folder, [name for name, _ in listing.images]))
+        findings = [Finding("error", "the file is missing", name) for name in sorted(absent)]
+        there: list[tuple[Split, str, int]] = [
+            (s, *row) for s in _SPLITS for row in listing.of(s) if row[0] not in absent
+        ]
+        looks = _look_at_all([folder / name for _, name, _ in there], self.max_pixels, progress)
+        seen = [_Seen(*row, look) for row, look in zip(there, looks, strict=True)]
+        findings += [Finding("error", s.look.wrong, s.name) for s in seen if s.look.wrong]
+        good = [s for s in seen if not s.look.wrong]
+        return [*self._miscounted(listing), *findings, *_twins(good), *_oddities(good)]
+
+    def _find(self) -> _Found:
+        """Read the layout that is there; of one that is partly there, say what is missing."""
+        partly: list[_Partly] = []
+        for layout in self.layouts():
+            for folder in (self.root / inside for inside in layout.inside):
+                lacking = [one for one in layout.needs if not any(map(_holds(folder), one))]
+                if not lacking:
+                    return _Found(layout.title, folder.resolve(), _checked(layout.read(folder)))
+                share = 1 - len(lacking) / len(layout.needs)
+                partly.append(_Partly(share, layout, folder, _one_of_each(lacking)))
+        nearest = max(partly, key=lambda one: one.share)  # of equals the first
+        if nearest.share > 0:
+            hint = nearest.layout.hint and f" ({nearest.layout.hint})"
+            problem = (
+                f"looks like {nearest.layout.title}, but in {str(nearest.folder)!r} there is no "
+                f"{nearest.lacking}{hint}"
+            )
+        elif self.root.is_dir():
+            ways = [f"{_one_of_each(one.needs)} ({one.title})" for one in self.layouts()]
+            inner = sorted({i for layout in self.layouts() for i in layout.inside if i})
+            problem = f"has none of these, nor has {', '.join(inner)} in it: {'; '.join(ways)}"
+        else:
+            problem = "is not a folder" if self.root.exists() else "does not exist"
+        raise UserError(f"{self.name}: dataset.root={str(self.root)!r} {problem}\n{self._way_on()}")
+
+    def _way_on(self) -> str:
+        parts = [
+            f"{name} (MD5 {md5}{'' if name.endswith('.mat') else ', to be unpacked'})"
+            for name, md5 in self.archives.items()
+        ]
+        return (
+            f"get it with: zoo data download {self.name}\n"
+            f"or put there by hand: {' and '.join(parts)}"
+        )
+
+    def _check_complete(self, names: list[str]) -> None:
+        absent = _absent(self.folder, names)
+        if absent:
+            raise UserError(
+                f"{self.name}: of {len(names):,} listed images {len(absent):,} are missing in "
+                f"{str(self.folder)!r}, {self.layout}: {_some(absent)} (links that lead out of it "
+                f"do not count); was the download or the unpacking cut short?\n{self._way_on()}"
+            )
+
+    def _check_counts(self, listing: Listing) -> None:
+        classes = len({number for _, number in listing.of(self.split)})
+        if classes < _LEAST_CLASSES[self.split]:
+            raise UserError(
+                f"{self.name}: {str(self.folder)!r}, {self.layout}, lists {classes} classes for "
+                f"split {self.split}, needed are {_LEAST_CLASSES[self.split]}\n{self._way_on()}"
+            )
+        for finding in self._miscounted(listing):
+            if finding.where == self.split:
+                text = f"{self.name}: {str(self.folder)!r}, split {self.split}: {finding.what}"
+                warnings.warn(text, stacklevel=3)
+
+    def _miscounted(self, listing: Listing) -> Iterator[Finding]:
+        for split in _SPLITS:
+            images = listing.of(split)
+            count = Count(len(images), len({number for _, number in images}))
+            if count != self.table[split]:
+                what = f"{count}, published results are for {self.table[split]}"
+                yield Finding("error", what, split)
+
+    def _digest(self) -> str:
+        whole = hashlib.sha256(self.split.encode())
+        for name, label in zip(self.files, self.labels.tolist(), strict=True):
+            try:
+                size = os.stat(f"{self.folder}/{name}").st_size  # noqa: PTH116 60,000 Paths are slow
+            except OSError as error:
+                raise UserError(f"{self.name}: {name!r}: {error.strerror}") from error
+            whole.update(os.fsencode(name) + f"\0{label}\0{size}\0".encode())
+        return whole.hexdigest()[:16]
+
+
+def data_dir(name: str) -> Path:
+    """Return where a data set is looked for: in ``$ZOO_DATA``, else in the cache folder."""
+    return Path(os.environ.get("ZOO_DATA") or cache_dir() / "data").expanduser() / name
+
+
+# ---- reading annotations
+
+
+def rows(file: Path, integers: int, header: bool = False) -> Iterator[tuple[list[int], str]]:
+    """Yield the integers that start each line, and the rest of it.
+
+    Raises:
+        UserError: the file cannot be read, or a line is no such thing; it says which.
+    """
+    for number, line in enumerate(lines_of(file), 1):
+        parts = line.split(maxsplit=integers)
+        if not parts or (header and number == 1):
+            continue
+        try:
+            values = [int(part) for part in parts[:integers]]
+        except ValueError:
+            values = []
+        if len(values) < integers:
+            raise UserError(
+                f"{str(file)!r}, line {number}: {line[:80]!r} must begin with {integers} integers"
+            )
+        yield values, "".join(parts[integers:]).strip()
+
+
+def lines_of(file: Path) -> list[str]:
+    """Return the lines of a UTF-8 file; only a line break ends one, a name may hold the rest."""
+    try:
+        return file.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{str(file)!r} cannot be read: {error}") from error
+
+
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what lies in a folder, sorted by name."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(f"folder {str(folder)!r} cannot be listed: {error.strerror}") from error
+
+
+def _checked(listing: Listing) -> Listing:
+    """Refuse a path out of the folder, one listed twice, and a class without a name."""
+    counts = Counter(name for name, _ in listing.images)
+    bad = [name for name in counts if not _is_plain(name)]
+    if bad:
+        raise UserError(f"the annotations name files that no image can have: {_some(bad)}")
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise UserError(f"the annotations list {len(twice)} images twice: {_some(twice)}")
+    nameless = {number for _, number in listing.images} - set(listing.names)
+    if nameless:
+        raise UserError(f"the annotations use classes that have no name: {sorted(nameless)[:5]}")
+    return listing
+
+
+def _is_plain(name: str) -> bool:
+    """Tell whether a path leads down from a folder and nowhere else."""
+    foreign = "\0" if os.sep == "/" else "\0\\:"  # a drive, on Windows
+    return not {"", ".", ".."} & set(name.split("/")) and not set(foreign) & set(name)
+
+
+# ---- what is on disk
+
+
+def _expanded(root: str) -> Path:
+    if not root or "\0" in root:
+        raise UserError(f"dataset.root={root!r} is no folder; leave it out for the usual one")
+    try:
+        return Path(root).expanduser().absolute()
+    except RuntimeError as error:  # ~ of nobody
+        raise UserError(f"dataset.root={root!r}: {error}") from error
+
+
+def _holds(folder: Path) -> Callable[[str], bool]:
+    """Return a function that tells whether a glob pattern matches in the folder."""
+    return lambda pattern: next(iter(folder.glob(pattern)), None) is not None
+
+
+def _absent(folder: Path, names: Sequence[str]) -> list[str]:
+    """Return which files are not there; each folder is listed once, no file is asked for."""
+    there = {parent: _files(folder, parent) for parent in {n.rpartition("/")[0] for n in names}}
+    return [name for name in names if name.rpartition("/")[2] not in there[name.rpartition("/")[0]]]
+
+
+def _files(folder: Path, parent: str) -> set[str]:
+    if not _is_within(folder, folder / parent):
+        return set()
+    try:
+        with os.scandir(folder / parent) as found:
+            return {entry.name for entry in found if _is_file(folder, entry)}
+    except OSError:
+        return set()
+
+
+def _is_file(folder: Path, entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file() and (not entry.is_symlink() or _is_within(folder, entry.path))
+    except OSError:  # links in a circle
+        return False
+
+
+def _is_within(folder: Path, path: str | Path) -> bool:
+    # A stranger's archive must not reach other files.
+    try:
+        return Path(path).resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+# ---- looking at the images
+
+
+class _Look(NamedTuple):
+    """What a file is like; ``wrong`` says why it cannot be used."""
+
+    digest: str = ""
+    gray: bool = False
+    tiny: bool = False
+    wrong: str = ""
+
+
+class _Seen(NamedTuple):
+    split: Split
+    name: str
+    number: int
+    look: _Look
+
+
+def _look_at_all(
+    paths: list[Path], max_pixels: int, progress: Progress | None = None
+) -> list[_Look]:
+    pool = ThreadPoolExecutor()
+    try:
+        looks = pool.map(lambda path: _look_at(path, max_pixels), paths)
+        return list((progress or show_progress)(looks, len(paths), "checking images"))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _look_at(path: Path, max_pixels: int) -> _Look:
+    try:
+        content = path.read_bytes()
+        if not content:
+            return _Look(wrong="empty file")
+        image = load_rgb(io.BytesIO(content), max_pixels)
+    except UserError as error:
+        return _Look(wrong=str(error).removeprefix("'the image' cannot be used: "))
+    except OSError as error:
+        return _Look(wrong=error.strerror or str(error))
+    red, green, blue = np.moveaxis(np.asarray(image), -1, 0)
+    gray = np.array_equal(red, green) and np.array_equal(red, blue)
+    return _Look(hashlib.sha256(content).hexdigest(), gray, min(image.size) < _TINY)
+
+
+def _twins(seen: list[_Seen]) -> Iterator[Finding]:
+    """Yield a finding for each content that several files have."""
+    groups: dict[str, list[_Seen]] = {}
+    for one in seen:
+        groups.setdefault(one.look.digest, []).append(one)
+    for group in groups.values():
+        first, *others = group
+        across = {one.split for one in others} != {first.split}
+        mixed = {one.number for one in others} != {first.number}
+        how = "in both splits" if across else "with another label" if mixed else "of one class"
+        if others:
+            names = _some([one.name for one in others])
+            severity: Literal["warning", "note"] = "warning" if across or mixed else "note"
+            yield Finding(severity, f"the same file {how}: {names}", first.name)
+
+
+def _oddities(seen: list[_Seen]) -> Iterator[Finding]:
+    for split in _SPLITS:
+        looks = [one.look for one in seen if one.split == split]
+        for number, what in (
+            (sum(look.gray for look in looks), "gray images"),
+            (sum(look.tiny for look in looks), f"images with a side of less than {_TINY} pixels"),
+        ):
+            if number:
+                yield Finding("note", f"{number:,} {what}", split)
+
+
+# ---- small things
+
+
+def _one_of_each(needs: Sequence[Sequence[str]]) -> str:
+    return ", ".join(" or ".join(one) for one in needs)
+
+
+def _some(names: Sequence[str], count: int = 5) -> str:
+    """Return the first few names, quoted, since a name may hold a line break, and how many more."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(map(repr, names[:count])) + more

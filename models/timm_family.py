@@ -1,0 +1,165 @@
+"""Every network of timm, without its classifier; timm is optional, and imported on use."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo.base import Preprocess
+from zoo.errors import UserError, did_you_mean
+
+from ._weights import load_matching, read_state
+
+
+class TimmBackbone(nn.Module):
+    """A network of timm up to its last feature map: (N, 3, H, W) to one of (N, C, H', W').
+
+    The map is what timm's ``forward_features`` gives; channels that it has last are put second. The
+    children that only ``forward_head`` calls are removed: the pooling, which is the pipeline's to
+    choose, and what follows it. Networks that give tokens, or several maps, have no one map: they
+    give (N, C), pooled as they do it before their classifier (class token or mean).
+
+    The parameters keep timm's names, after the prefix ``network.``.
+
+    Args:
+        variant: a name of ``variants()``: ``"resnet50"``, with timm's default weights; or
+            ``"resnet50.a1_in1k"`` with those of the tag.
+        weights: ``None`` for random values; ``"imagenet"`` for timm's of the variant, downloaded
+            into the folder of huggingface_hub (whatever they were trained on); or a file of timm's
+            names, ``.safetensors`` or of torch, whose classifier is ignored and need not be there.
+
+    Attributes:
+        feature_dims: (C,).
+        preprocess: that of timm's weights of the variant.
+
+    Raises:
+        UserError: timm is not installed; an unknown variant; weights that cannot be had or do not
+            match in full; images of a size that the variant does not take.
+
+    Source: https://huggingface.co/docs/timm
+    """
+
+    def __init__(self, variant: str, weights: str | None = None) -> None:
+        super().__init__()
+        if variant not in self.variants():
+            hint = did_you_mean(str(variant), self.variants())
+            raise UserError(f"timm has no model {variant!r}{hint}")
+        layout = _layout(variant)
+        self.network = _build(variant, pretrained=weights == "imagenet")
+        config: dict[str, Any] = self.network.pretrained_cfg
+        self.feature_dims = (layout.width,)
+        self.preprocess = Preprocess(mean=tuple(config["mean"]), std=tuple(config["std"]))
+        self._variant = variant
+        self._is_map = layout.is_map
+        self._channels_last = getattr(self.network, "output_fmt", "NCHW") == "NHWC"
+        self._one_size = bool(config.get("fixed_input_size"))
+        least = config.get("min_input_size") or (3, 1, 1)
+        self._smallest = tuple((config["input_size"] if self._one_size else least)[1:])
+        ignore = _without_head(self.network, layout)
+        if weights is not None and weights != "imagenet":
+            load_matching(self.network, _read(weights), weights, ignore=ignore)
+
+    @classmethod
+    def variants(cls) -> list[str]:
+        """Return the names of timm's models, without and with the tags of their weights, sorted."""
+        timm = _timm()
+        return sorted({*timm.list_models(), *timm.list_models(pretrained=True)})
+
+    def forward(self, images: Tensor) -> tuple[Tensor]:
+        """Return the feature map of images (N, 3, H, W), in a tuple."""
+        self._check_size(tuple(images.shape[-2:]))
+        features = self.network.forward_features(images)
+        if not self._is_map:
+            return (self.network.forward_head(features, pre_logits=True),)
+        return (features.permute(0, 3, 1, 2) if self._channels_last else features,)
+
+    def _check_size(self, size: tuple[int, ...]) -> None:
+        fits = [
+            a == b if self._one_size else a >= b for a, b in zip(size, self._smallest, strict=True)
+        ]
+        if not all(fits):
+            raise UserError(
+                f"timm.{self._variant} takes images of {'x'.join(map(str, self._smallest))}"
+                f"{'' if self._one_size else ' and larger'}, not {'x'.join(map(str, size))}; "
+                "change images.crop or images.resize"
+            )
+
+
+class _Layout(NamedTuple):
+    """What a network gives, and which of its children do not take part in it."""
+
+    is_map: bool
+    width: int
+    removed: list[str]
+
+
+def _timm() -> Any:
+    """Import timm: by name, since type checkers need not find it."""
+    try:
+        return importlib.import_module("timm")
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the backbones timm.* need a package that is not installed: {error.name}; "
+            "pip install 'metric-zoo[timm]'"
+        ) from None
+
+
+def _build(variant: str, pretrained: bool) -> Any:
+    """Return the whole network: without its classifier, timm would not match weights in full."""
+    timm = _timm()
+    if not pretrained:
+        return timm.create_model(variant)
+    if not timm.is_model_pretrained(variant):
+        raise UserError(f"timm has no weights for {variant!r}; leave weights out, or name a file")
+    try:
+        return timm.create_model(variant, pretrained=True)
+    except Exception as error:  # noqa: BLE001 - of the hub, of its transport, of the file
+        config = timm.get_pretrained_cfg(variant)
+        address = f"https://huggingface.co/{config.hf_hub_id}" if config.hf_hub_id else config.url
+        raise UserError(
+            f"timm.{variant}: weights could not be had: {type(error).__name__}: {error}\n"
+            f"  get       {address}\n"
+            "  and name the file (model.safetensors) in weights"
+        ) from None
+
+
+def _layout(variant: str) -> _Layout:
+    """Run the network without memory or arithmetic, since it does not say what it gives."""
+    with torch.device("meta"), torch.no_grad():
+        network = _timm().create_model(variant).eval()
+        channels, rows, columns = network.pretrained_cfg["input_size"]
+        features = network.forward_features(torch.empty(1, channels, rows, columns))
+        if not isinstance(features, Tensor) or features.ndim != 4:
+            network.reset_classifier(0)
+            return _Layout(False, network.forward_head(features, pre_logits=True).shape[1], [])
+        called: list[str] = []
+        for name, child in network.named_children():
+            child.register_forward_pre_hook(lambda *_, name=name: called.append(name))
+        network.forward_head(features)
+    return _Layout(True, network.num_features, called)
+
+
+def _without_head(network: Any, layout: _Layout) -> list[str]:
+    """Take away what does not take part; return how the names of its tensors begin."""
+    if layout.is_map:
+        for name in layout.removed:
+            setattr(network, name, nn.Identity())
+        return [f"{name}." for name in layout.removed]
+    network.reset_classifier(0)
+    names = network.pretrained_cfg.get("classifier") or ()
+    return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
+
+
+def _read(path: str) -> dict[str, Tensor]:
+    if not path.endswith(".safetensors"):
+        return read_state(path)
+    file = Path(path).expanduser()
+    try:
+        state: dict[str, Tensor] = importlib.import_module("safetensors.torch").load_file(file)
+    except Exception as error:  # noqa: BLE001 - missing, damaged, or of another kind
+        raise UserError(f"weights {path}: cannot be read as safetensors: {error}") from None
+    return state
