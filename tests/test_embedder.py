@@ -183,9 +183,55 @@ def test_unknown_values_are_refused(arguments, says):
         Embedder(Toy(), **{"embedding_size": 4, **arguments})
 
 
-def test_several_levels_are_refused_clearly():
-    with pytest.raises(UserError, match="Toy has 3 levels"):
-        Embedder(Toy(levels=3), 4)
+class Levels(nn.Module):
+    """A backbone of three levels of different widths."""
+
+    preprocess = Preprocess()
+    feature_dims = (5, 6, 7)
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (nn.Conv2d(c, c + d, 1) for c, d in STEPS)
+
+    def forward(self, images):
+        low = self.first(images)
+        middle = self.second(low).relu()
+        return low, middle, self.third(middle)
+
+
+STEPS = ((3, 2), (5, 1), (6, 1))
+
+
+def test_levels_stand_side_by_side_and_are_projected_apart():
+    net = Embedder(Levels(), 4).eval()
+    images = pixels()
+    maps = net.backbone(net.preprocessor(images))
+    features = [level.mean((2, 3)) for level in maps]
+    torch.testing.assert_close(net.features(images), torch.cat(features, 1))
+    embeddings = net(images)
+    assert embeddings.shape == (4, 12)
+    assert net.embedding_size == 12
+    for head, pooled, level in zip(net.heads, features, net.levels(embeddings), strict=True):
+        torch.testing.assert_close(level, head(pooled))
+
+
+def test_combined_levels_weigh_alike():
+    """The cosine of what is searched with is the mean of the levels' cosines."""
+    net = Embedder(Levels(), 4).eval()
+    for vectors, sizes in ((net(pixels()), [4, 4, 4]), (net.features(pixels()), [5, 6, 7])):
+        combined = net.combined(vectors)
+        cosines = [torch.cosine_similarity(p[:1], p[1:]) for p in vectors.split(sizes, 1)]
+        found = torch.cosine_similarity(combined[:1], combined[1:])
+        torch.testing.assert_close(found, torch.stack(cosines).mean(0))
+    single = Embedder(Toy(), 4)
+    vectors = single(pixels())
+    assert single.combined(vectors) is vectors
+
+
+def test_levels_without_linear_layers():
+    net = Embedder(Levels(), None)
+    assert net.level_sizes == [5, 6, 7]
+    assert net(pixels()).shape == (4, 18)
 
 
 @pytest.mark.parametrize("backbone", [nn.Linear(2, 2), lambda images: (images,)])

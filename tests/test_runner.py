@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -416,6 +417,56 @@ def test_in_chunks_the_gradient_is_that_of_the_whole_batch(tmp_path, monkeypatch
         found[chunk] = [p.detach().clone() for p in trainer.parameters]
     for one, other in zip(*found.values(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-5)
+
+
+class ThreeLevels(nn.Module):
+    """A backbone of three levels."""
+
+    preprocess = Preprocess(channels="L", mean=(0.0,), std=(1.0,))
+
+    def __init__(self, levels: int = 3):
+        super().__init__()
+        widths = [1, 8, 16, 32]
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.ReLU())
+            for a, b in itertools.pairwise(widths)
+        )
+        self.levels = levels
+        self.feature_dims = tuple(widths[-levels:])
+
+    def forward(self, images):
+        maps = []
+        for block in self.blocks:
+            images = block(images)
+            maps.append(images)
+        return tuple(maps[-self.levels :])
+
+
+@pytest.mark.parametrize("loss", ["ice", "pml.ArcFaceLoss"])
+def test_every_level_learns_by_a_loss_of_its_own(tmp_path, monkeypatch, loss):
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("backbones", "levels")(ThreeLevels)
+    found = {}
+    for levels in (1, 2, 3):
+        more = [
+            f"model.backbone={{name: levels, levels: {levels}}}",
+            f"loss.name={loss}",
+            "train.iterations=60",
+            "train.log_every=10",
+            "miner=pml.MultiSimilarityMiner" if loss == "ice" else "miner=",
+        ]
+        checked = load("ice_glyphs", [*[s for s in settings(tmp_path, *more) if "width" not in s]])
+        result = runner.run(checked, reporter=QUIET)
+        assert result["embedding_size"] == 16 * levels
+        metrics = RunFolder(tmp_path / checked.run_name()).metrics()
+        found[levels] = result["recall"]["1"]
+        if levels == 1:
+            assert "loss_of_levels" not in metrics[0]
+            continue
+        first, last = metrics[0]["loss_of_levels"], metrics[-1]["loss_of_levels"]
+        assert all(b < a for a, b in zip(first, last, strict=True)), (first, last)
+        assert sum(last) == pytest.approx(metrics[-1]["loss"])
+    assert len(set(found.values())) == 3
 
 
 def test_chunks_need_batch_normalisation_to_be_frozen(tmp_path):

@@ -116,8 +116,8 @@ def test_the_mean_goes_on_after_a_checkpoint():
     other = Meter(torch.device("cpu"))
     other.load_state_dict(meter.state_dict())
     other.update(_Batch(1), torch.tensor(2.0), torch.tensor(0.25), True)
-    assert other.read() == (1.5, 0.25)
-    assert other.read()[0] == 0.0
+    assert other.read() == ([1.5], 0.25)
+    assert other.read()[0] == [0.0]
 
 
 def test_an_optimiser_of_the_loss_alone_is_possible():

@@ -1,4 +1,4 @@
-"""From the pixels of a data set to embeddings: preprocessing, backbone, pooling, linear layer."""
+"""From the pixels of a data set to embeddings: preprocessing, backbone, pooling, linear layers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -75,6 +76,11 @@ class Preprocessor(nn.Module):
 class Embedder(nn.Module):
     """The whole network: uint8 images (N, 1 or 3, H, W) to embeddings (N, d), not normalised.
 
+    A backbone of several levels, such as ``bn_inception`` with levels L, M and H, has a pooling and
+    a linear layer of d for each, and the embeddings (N, levels d) of an image stand side by side.
+    In training each has its own loss (:meth:`levels`); searched with is what :meth:`combined` makes
+    of them: each level on the unit sphere, so that a cosine is the mean of the levels' cosines.
+
     The linear layer starts as a projection on orthogonal axes, of a scale that keeps the features'
     length on average, and without bias: no linear map to d dimensions keeps their cosines better.
     (Layer alone trained on MobileNetV2's features of birds, ICE, 150 steps, d = 512: Recall@1 of
@@ -83,17 +89,18 @@ class Embedder(nn.Module):
     embeddings tie, and ties count against a query.
 
     Args:
-        backbone: a ``torch.nn.Module`` that is a ``Backbone``, of one level.
-        embedding_size: d; ``None`` for no linear layer, so that the features are the embeddings.
+        backbone: a ``torch.nn.Module`` that is a ``Backbone``.
+        embedding_size: d of a level; ``None`` for no linear layer: the features are the embeddings.
         pooling: over the positions of a feature map: their mean or their maximum.
         freeze: ``"batchnorm"`` keeps statistics, scale and shift of every BatchNorm of the backbone
             as they are, in training too; ``"trunk"`` does so with the whole backbone.
 
     Attributes:
-        embedding_size: d, whether there is a linear layer or not.
+        level_sizes: the numbers of each level's embedding.
+        embedding_size: their sum.
 
     Raises:
-        UserError: the backbone is none or has several levels; an unknown value of an argument.
+        UserError: the backbone is none; an unknown value of an argument.
     """
 
     def __init__(
@@ -111,18 +118,15 @@ class Embedder(nn.Module):
                 f"{type(backbone).__name__} is no backbone: that is a torch.nn.Module with "
                 f"{' and '.join(_OWES)}, see zoo.base.Backbone"
             )
-        dims = backbone.feature_dims
-        if len(dims) != 1:
-            raise UserError(
-                f"{type(backbone).__name__} has {len(dims)} levels of features; an Embedder can "
-                "use backbones of one"
-            )
+        dims = list(backbone.feature_dims)
         if embedding_size is not None and embedding_size < 1:
             raise UserError(f"embedding_size {embedding_size}: give 1 or more, or null for none")
         self.preprocessor = Preprocessor(backbone.preprocess)
         self.backbone = backbone
         self.heads = nn.ModuleList(_head(dim, embedding_size) for dim in dims)
-        self.embedding_size = embedding_size or dims[0]
+        self.feature_sizes = dims
+        self.level_sizes = [embedding_size or dim for dim in dims]
+        self.embedding_size = sum(self.level_sizes)
         self.pooling = pooling
         self.freeze = freeze
         for module in self._frozen():
@@ -137,14 +141,26 @@ class Embedder(nn.Module):
         """Return the pooled features (N, C) of uint8 images (N, 1 or 3, H, W)."""
         pixels = self.preprocessor(images).to(memory_format=self._memory_format())
         with torch.no_grad() if self.freeze == "trunk" else nullcontext():
-            (level,) = self.backbone(pixels)
-            return self._pool(level)
+            return _side_by_side([self._pool(level) for level in self.backbone(pixels)])
 
     def project(self, features: Tensor) -> Tensor:
         """Return the embeddings (N, d) of pooled features (N, C)."""
+        levels = torch.split(features, self.feature_sizes, dim=1)
         with _full_precision(features.device.type):
-            embeddings: Tensor = self.heads[0](features)
-        return embeddings
+            projected = [head(level) for head, level in zip(self.heads, levels, strict=True)]
+            return _side_by_side(projected)
+
+    def levels(self, embeddings: Tensor) -> tuple[Tensor, ...]:
+        """Return the embedding of each level, (N, d) each."""
+        return tuple(torch.split(embeddings, self.level_sizes, dim=1))
+
+    def combined(self, vectors: Tensor) -> Tensor:
+        """Return embeddings or pooled features as they are searched with: levels weigh alike."""
+        if len(self.level_sizes) == 1:
+            return vectors
+        own = vectors.shape[1] == self.embedding_size
+        sizes = self.level_sizes if own else self.feature_sizes
+        return torch.cat([F.normalize(part) for part in torch.split(vectors, sizes, dim=1)], 1)
 
     def train(self, mode: bool = True) -> Embedder:
         """Switch to training, or with ``False`` to evaluation; what is frozen stays in the latter.
@@ -158,7 +174,7 @@ class Embedder(nn.Module):
         return self
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of the linear layer."""
+        """Return the parameters of the linear layers."""
         return [p for p in self.heads.parameters() if p.requires_grad]
 
     def trunk_parameters(self) -> list[nn.Parameter]:
@@ -193,6 +209,10 @@ class Embedder(nn.Module):
         if self.pooling == "avg":
             return level.mean((2, 3), dtype=full)
         return level.amax((2, 3)).to(full)
+
+
+def _side_by_side(levels: list[Tensor]) -> Tensor:
+    return levels[0] if len(levels) == 1 else torch.cat(levels, 1)
 
 
 def _head(features: int, embedding_size: int | None) -> nn.Module:

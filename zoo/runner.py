@@ -118,10 +118,7 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
     config = experiment.config
     assert config.loss is not None
     assert config.sampler is not None
-    sizes = {
-        "num_classes": len(train.class_names),
-        "embedding_size": experiment.embedder.embedding_size,
-    }
+    levels = experiment.embedder.level_sizes
     experiment.train = train
     batches = {
         "labels": np.asarray(train.labels),
@@ -129,11 +126,17 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         "embed": partial(_embed_some, experiment),
     }
     experiment.sampler = _build("samplers", config.sampler, batches)
-    experiment.loss = _build("losses", config.loss, sizes).to(experiment.device)
-    check_batch = getattr(experiment.loss, "check_batch", None)
+    losses = [
+        _build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
+        for d in levels
+    ]
+    experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
+        experiment.device
+    )
+    check_batch = getattr(losses[0], "check_batch", None)
     batch_size = getattr(experiment.sampler, "batch_size", None)
     if check_batch is not None and batch_size is not None:
-        check_batch(batch_size, experiment.embedder.embedding_size)
+        check_batch(batch_size, levels[0])
     if config.miner is not None:
         experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
 
@@ -145,7 +148,8 @@ def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float3
     parts = [indices[i : i + size] for i in range(0, len(indices), size)]
     with torch.inference_mode():
         crops = (centre_crops(experiment.train, experiment.config.images, part) for part in parts)
-        found = torch.cat([embedder(images.to(experiment.device)) for images in crops])
+        on_device = (images.to(experiment.device) for images in crops)
+        found = torch.cat([embedder.combined(embedder(images)) for images in on_device])
     embeddings: NDArray[np.float32] = found.float().cpu().numpy()
     return embeddings
 
@@ -170,8 +174,8 @@ def embed(
     with torch.inference_mode():
         for images in reporter.track(batches, -(-len(dataset) // size), "evaluating"):
             pooled = embedder.features(images.to(experiment.device, non_blocking=True))
-            features.append(pooled)
-            embeddings.append(embedder.project(pooled))
+            features.append(embedder.combined(pooled))
+            embeddings.append(embedder.combined(embedder.project(pooled)))
     return torch.cat(embeddings), torch.cat(features)
 
 
@@ -320,12 +324,15 @@ class _Training:
         trainer, every = self.trainer, self.config.evaluate.every
         if self._due(self.config.train.log_every):
             trainer.check()
-            loss, norm = trainer.meter.read()
-            rate = trainer.optimizer.param_groups[0]["lr"]
-            self.folder.append(
-                {"iteration": trainer.iteration, "loss": loss, "gradient_norm": norm, "lr": rate}
-            )
-            report.show(trainer.iteration, loss=loss)
+            levels, norm = trainer.meter.read()
+            record = {
+                "iteration": trainer.iteration,
+                "loss": sum(levels),
+                "gradient_norm": norm,
+                "lr": trainer.optimizer.param_groups[0]["lr"],
+            }
+            self.folder.append(record | ({"loss_of_levels": levels} if len(levels) > 1 else {}))
+            report.show(trainer.iteration, loss=sum(levels))
         if every and trainer.iteration % every == 0 and trainer.iteration < report.total:
             self.clock.stop()
             recall, _ = evaluate(self.experiment, self.reporter)

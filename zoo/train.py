@@ -40,7 +40,8 @@ class Trainer:
     Args:
         config: the experiment; it has an optimizer.
         embedder: the network, on its device.
-        loss: called as the losses of pytorch-metric-learning are.
+        loss: called as the losses of pytorch-metric-learning are; a ModuleList of one for each
+            level of the network where there are several, of which the sum is minimised.
         miner: picks what the loss looks at; None for all.
         precision: fp32, bf16 or fp16, as :func:`choose_precision` returns it.
     """
@@ -55,6 +56,7 @@ class Trainer:
     ) -> None:
         assert config.optimizer is not None
         self.embedder, self.loss, self.miner = embedder, loss, miner
+        self.losses = list(loss) if isinstance(loss, nn.ModuleList) else [loss]
         self.clip_norm = config.train.clip_norm
         self.chunk_size = config.train.chunk_size
         if self.chunk_size:
@@ -69,7 +71,7 @@ class Trainer:
         self.schedule = LambdaLR(self.optimizer, factor)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
         self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
-        self.meter = Meter(self.device)
+        self.meter = Meter(self.device, len(self.losses))
 
     def step(self, batch: Batch) -> None:
         """Learn from one batch."""
@@ -80,13 +82,12 @@ class Trainer:
             embeddings = self._embed(images)
         # The loss and the miner are float32 work, whatever precision the network has.
         embeddings = embeddings.float()
-        with _blaming(f"{self.miner_name} in iteration {self.iteration + 1}"):
-            mined = None if self.miner is None else self.miner(embeddings.detach(), labels)
-        with _blaming(f"{self.loss_name} in iteration {self.iteration + 1}"):
-            loss = self.loss(embeddings, labels, mined)
-        self._check_loss(loss)
+        levels = self.embedder.levels(embeddings)
+        losses = [self._loss(*pair, labels) for pair in zip(self.losses, levels, strict=True)]
+        loss = torch.stack([of_level.reshape(()) for of_level in losses])
+        total = loss.sum()
         self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
+        torch.autograd.backward(self.scaler.scale(total))
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
         self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
@@ -96,6 +97,17 @@ class Trainer:
         self.scaler.update()
         self.schedule.step()
         self.iteration += 1
+
+    def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of one level."""
+        mined = None
+        if self.miner is not None:
+            with _blaming(f"{self.miner_name} in iteration {self.iteration + 1}"):
+                mined = self.miner(embeddings.detach(), labels)
+        with _blaming(f"{self.loss_name} in iteration {self.iteration + 1}"):
+            value: Tensor = loss(embeddings, labels, mined)
+        self._check_loss(value)
+        return value
 
     def _embed(self, images: Tensor) -> Tensor:
         """Return the embeddings of a batch; in chunks, of which no activations are kept.
@@ -169,28 +181,29 @@ class Meter:
     It adds up on the device: looking at a number makes a GPU wait, so that is left to the caller.
     """
 
-    def __init__(self, device: torch.device, remembered: int = 1000) -> None:
-        self.total = torch.zeros((), device=device)
+    def __init__(self, device: torch.device, levels: int = 1, remembered: int = 1000) -> None:
+        self.total = torch.zeros(levels, device=device)
         self.norm = torch.zeros((), device=device)
         self.count = 0
         self.bad = torch.full((2,), -1, dtype=torch.int64, device=device)
         self.recent: deque[tuple[int, list[int]]] = deque(maxlen=remembered)
 
     def update(self, batch: Batch, loss: Tensor, norm: Tensor, check_norm: bool) -> None:
-        """Add the loss and the gradient norm of a batch."""
+        """Add the loss of each level and the gradient norm of a batch."""
         self.total += loss
         self.norm = norm
         self.count += 1
         self.recent.append((batch.iteration, batch.indices))
-        fine = torch.stack([loss.isfinite(), norm.isfinite() if check_norm else loss.isfinite()])
+        loss_fine = loss.isfinite().all()
+        fine = torch.stack([loss_fine, norm.isfinite() if check_norm else loss_fine])
         self.bad = torch.where((self.bad < 0) & ~fine, batch.iteration, self.bad)
 
-    def read(self) -> tuple[float, float]:
-        """Return the mean loss since the last reading, and the last gradient norm."""
-        mean = float(self.total) / max(1, self.count)
+    def read(self) -> tuple[list[float], float]:
+        """Return each level's mean loss since the last reading, and the last gradient norm."""
+        means = (self.total / max(1, self.count)).tolist()
         self.total.zero_()
         self.count = 0
-        return mean, float(self.norm)
+        return means, float(self.norm)
 
     def first_bad(self) -> tuple[int, str, list[int]] | None:
         """Return (iteration, loss or gradient, indices of the images) of the first bad number."""
