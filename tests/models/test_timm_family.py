@@ -183,5 +183,5 @@ def test_without_timm_the_error_says_how_to_install_it(monkeypatch):
         lambda: TimmBackbone("resnet18"),
         lambda: zoo.build("backbones", "timm.resnet18"),
     ):
-        with pytest.raises(UserError, match=r"not installed: timm; pip install 'metric-zoo\[timm\]'"):
+        with pytest.raises(UserError, match=r"not installed: timm; pip install 'metric-zoo\[timm"):
             build()
