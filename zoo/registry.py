@@ -31,6 +31,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
+_MOST_NUMBER = 1e9
 _PML = "pml."
 _T = TypeVar("_T")
 
@@ -192,6 +193,8 @@ def problems(
     own = {k: v for k, v in arguments.items() if not _is_spec(v)}
     found = check(name, target, own, supplied | (set(arguments) - set(own)), set(bound))
     declared = {p.name for p in parameters_of(target)}
+    if kind in ("losses", "miners"):
+        found += _beyond_use({k: v for k, v in own.items() if k in declared})
     for key, value in arguments.items():
         if _is_spec(value) and key in declared:
             found += _nested_problems(kind, key, value)
@@ -306,6 +309,23 @@ def _load(claim: _Claim, name: str) -> Any:
     if not callable(target):
         raise UserError(f"{name!r} of {claim.distribution} is broken: it is not a class")
     return target
+
+
+def _beyond_use(arguments: Mapping[str, Any]) -> list[Problem]:
+    """Return which numbers no loss can use: what float32 would overflow with, sizes of nothing."""
+    from zoo._words import show
+
+    found = []
+    for key, value in arguments.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if not abs(value) <= _MOST_NUMBER:
+            found.append(
+                Problem(key, f"must be a number of at most 1e9 in size, not {show(value)}")
+            )
+        elif key in RUNTIME["losses"] and value < 1:
+            found.append(Problem(key, f"must be at least 1, not {value}"))
+    return found
 
 
 def _at_odds(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Problem]:
