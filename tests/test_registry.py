@@ -99,10 +99,10 @@ def test_names_are_text(ask, name):
 
 def test_what_a_constructor_did_not_check_is_told_in_one_line():
     with pytest.raises(UserError) as error:
-        zoo.build("losses", "pml.LargeMarginSoftmaxLoss", num_classes=-1, embedding_size=3)
-    assert "building pml.LargeMarginSoftmaxLoss failed: RuntimeError" in str(error.value)
+        zoo.build("losses", "pml.SoftTripleLoss", num_classes=3, embedding_size=3, gamma=0.0)
+    assert "building pml.SoftTripleLoss failed: ZeroDivisionError" in str(error.value)
     assert "\n" not in str(error.value)
-    assert isinstance(error.value.__cause__, RuntimeError)
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
 
 
 ARGUMENTS = [
