@@ -62,11 +62,32 @@ def recall(name: str) -> str:
     return "\n".join(lines) + _where(report)
 
 
+def losses(name: str) -> str:
+    """Return the table of benchmarks/losses.py."""
+    report = _report(name)
+    lines = [
+        "| loss | images | ms | MB | nearest of PML | ms | MB |",
+        "|---|---:|---:|---:|---|---:|---:|",
+    ]
+    for row in report["rows"]:
+        mine, theirs = map(_step, (row["ours"], row["pml"]))
+        cells = (row["loss"].replace("_", "\\_"), row["images"], mine, row["peer"], theirs)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + _where(report)
+
+
+def _step(found: dict[str, Any]) -> str:
+    if "failed" in found:
+        return "more memory than 14 GB | –"
+    return f"{1e3 * found['median_seconds']:.1f} | {found['peak_mb']:.0f}"
+
+
 MAKERS: dict[str, Callable[[], str]] = {
     "glyphs": lambda: runs("glyphs"),
     "birds": lambda: runs("birds"),
     "ice": lambda: ice("ice"),
     "recall": lambda: recall("recall"),
+    "losses": lambda: losses("losses"),
 }
 
 
