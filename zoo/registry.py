@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
-_MOST_NUMBER = 1e9
+_LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # in size; of arguments of losses and miners
 _PML = "pml."
 _T = TypeVar("_T")
 
@@ -319,10 +319,9 @@ def _beyond_use(arguments: Mapping[str, Any]) -> list[Problem]:
     for key, value in arguments.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        if not abs(value) <= _MOST_NUMBER:
-            found.append(
-                Problem(key, f"must be a number of at most 1e9 in size, not {show(value)}")
-            )
+        if not (value == 0 or _LEAST_NUMBER <= abs(value) <= _MOST_NUMBER):
+            wanted = "must be 0 or a number of 1e-12 to 1e9 in size"
+            found.append(Problem(key, f"{wanted}, not {show(value)}"))
         elif key in RUNTIME["losses"] and value < 1:
             found.append(Problem(key, f"must be at least 1, not {value}"))
     return found
