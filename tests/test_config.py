@@ -516,8 +516,8 @@ def test_torch_is_not_imported():
 def test_shipped_configs():
     found = {p.relative_to(CONFIGS).with_suffix("").as_posix() for p in CONFIGS.rglob("*.yaml")}
     assert set(shipped()) == {name for name in found if not name.startswith("base/")}
-    assert len(shipped()) == 19
-    assert len(found) == 21
+    assert len(shipped()) == 55
+    assert len(found) == 61
     assert len(NEEDED) == 9
 
 
