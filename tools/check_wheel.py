@@ -1,4 +1,4 @@
-"""Check that a wheel holds every module and config of the checkout, and nothing beside zoo.
+"""Check that a wheel holds every module, config and record of the checkout, and nothing beside zoo.
 
 python tools/check_wheel.py dist/metric_zoo-0.1.0-py3-none-any.whl
 """
@@ -25,7 +25,7 @@ def main(wheel: str) -> None:
         (Path(*package.split(".")) / path.relative_to(ROOT / folder)).as_posix()
         for package, folder in folders.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".yaml", ".typed")
+        if path.suffix in (".py", ".yaml", ".json", ".typed")
     }
     found = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     if wanted != found:
