@@ -243,5 +243,5 @@ WRONG = {
 @pytest.mark.parametrize("name", ALL)
 def test_senseless_arguments_are_refused(build_loss, name):
     ((argument, _),) = WRONG[name].items()
-    with pytest.raises(UserError, match=f"{argument} must be"):
+    with pytest.raises(UserError, match=f"{argument}:? must be"):
         build_loss(name, **WRONG[name])

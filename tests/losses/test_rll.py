@@ -97,11 +97,11 @@ def test_a_hot_temperature_does_not_overflow(build_loss, make_batch, derive):
     assert torch.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"alpha": 2.1}, {"margin": 1.3}, {"margin": -0.1}, {"alpha": float("nan")}]
-)
+@pytest.mark.parametrize("wrong", [{"alpha": 2.1}, {"margin": 1.3}, {"margin": -0.1}])
 def test_senseless_spheres(build_loss, wrong):
     with pytest.raises(UserError, match="0 <= margin <= alpha <= 2"):
         build_loss("rll", **wrong)
     with pytest.raises(UserError, match="at least 0"):
         build_loss("rll", balance=-1.0)
+    with pytest.raises(UserError, match="alpha: must be"):
+        build_loss("rll", alpha=float("nan"))

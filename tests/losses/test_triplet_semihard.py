@@ -72,5 +72,5 @@ def test_one_triplet_for_each_pair_where_pml_keeps_all(build_loss, make_batch):
 
 @pytest.mark.parametrize("margin", [-1.0, float("nan")])
 def test_a_senseless_margin(build_loss, margin):
-    with pytest.raises(UserError, match="margin must be at least 0"):
+    with pytest.raises(UserError, match="margin:? must be"):
         build_loss("triplet_semihard", margin=margin)
