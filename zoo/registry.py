@@ -18,7 +18,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
 from zoo import _pml, _source
@@ -255,11 +255,17 @@ def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
         for folder in _FOLDERS
         for name, value in importlib.import_module(f"zoo.{folder}").BUILTIN.get(kind, {}).items()
     ]
-    for entry in entry_points(group=group):
+    for entry in _entry_points().select(group=group):
         dist = getattr(entry, "dist", None)
         owner = f"{dist.metadata['Name']} {dist.version}" if dist else "an unnamed distribution"
         found.append((entry.name, _Claim(entry, owner)))
     return tuple(found)
+
+
+@functools.cache
+def _entry_points() -> EntryPoints:
+    """Return those of all groups: to find them is to read a file of every distribution."""
+    return entry_points()
 
 
 def _claim(kind: Kind, name: str) -> _Claim:
