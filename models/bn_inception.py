@@ -78,6 +78,7 @@ class BNInception(nn.Module):
     def __init__(self, weights: str | None = None, levels: str = "H") -> None:
         super().__init__()
         self.levels = _check_levels(levels)
+        self.level_names = tuple(levels)
         names = list(_BLOCKS)
         self._blocks = names[: names.index(_LEVELS[levels[-1]]) + 1]
         self._add_layer("conv1_7x7_s2", 3, 64, 7, stride=2)

@@ -462,7 +462,10 @@ def test_every_level_learns_by_a_loss_of_its_own(tmp_path, monkeypatch, loss):
         found[levels] = result["recall"]["1"]
         if levels == 1:
             assert "loss_of_levels" not in metrics[0]
+            assert "recall_of_levels" not in result
             continue
+        assert list(result["recall_of_levels"]) == [str(i + 1) for i in range(levels)]
+        assert result["recall"] not in result["recall_of_levels"].values()
         first, last = metrics[0]["loss_of_levels"], metrics[-1]["loss_of_levels"]
         assert all(b < a for a, b in zip(first, last, strict=True)), (first, last)
         assert sum(last) == pytest.approx(metrics[-1]["loss"])

@@ -90,7 +90,8 @@ class BatchSampler(Protocol):
 class Backbone(Protocol):
     """A ``torch.nn.Module`` from images (N, channels, H, W) to one feature map for each level.
 
-    A feature map is (N, C, H', W'), or (N, C) where the network has pooled already.
+    A feature map is (N, C, H', W'), or (N, C) where the network has pooled already. One of several
+    levels may say what they are called, a short name for each, in ``level_names``.
 
     Attributes:
         feature_dims: C of each level.

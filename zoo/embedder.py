@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Literal, get_args
@@ -96,6 +96,7 @@ class Embedder(nn.Module):
             as they are, in training too; ``"trunk"`` does so with the whole backbone.
 
     Attributes:
+        level_names: what the backbone calls its levels, ``level_names``, else "1", "2", ...
         level_sizes: the numbers of each level's embedding.
         embedding_size: their sum.
 
@@ -125,6 +126,8 @@ class Embedder(nn.Module):
         self.backbone = backbone
         self.heads = nn.ModuleList(_head(dim, embedding_size) for dim in dims)
         self.feature_sizes = dims
+        numbers = [str(i + 1) for i in range(len(dims))]
+        self.level_names: Sequence[str] = getattr(backbone, "level_names", numbers)
         self.level_sizes = [embedding_size or dim for dim in dims]
         self.embedding_size = sum(self.level_sizes)
         self.pooling = pooling

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -179,14 +179,32 @@ def embed(
     return torch.cat(embeddings), torch.cat(features)
 
 
-def evaluate(experiment: Experiment, reporter: Reporter) -> tuple[Recall, Recall | None]:
-    """Return Recall@K of the test split by embedding, and by pooled features if that is wanted."""
+class Evaluation(NamedTuple):
+    """Recall@K of the test split.
+
+    Attributes:
+        recall: by embedding; by all levels together where there are several.
+        of_features: by the pooled features below it; None if not asked for.
+        of_levels: by the embedding of each level alone, where there are several.
+    """
+
+    recall: Recall
+    of_features: Recall | None
+    of_levels: dict[str, Recall]
+
+
+def evaluate(experiment: Experiment, reporter: Reporter) -> Evaluation:
+    """Embed the test split and measure all that the config asks for."""
     embeddings, features = embed(experiment, experiment.test, reporter)
     spec, labels = experiment.config.evaluate, experiment.test.labels
-    recall = recall_at_k(embeddings, labels, spec.ks, backend=spec.backend)
-    if not spec.features:
-        return recall, None
-    return recall, recall_at_k(features, labels, spec.ks, backend=spec.backend)
+    measure = partial(recall_at_k, labels=labels, ks=spec.ks, backend=spec.backend)
+    names = experiment.embedder.level_names
+    levels = zip(names, experiment.embedder.levels(embeddings), strict=True)
+    return Evaluation(
+        measure(embeddings),
+        measure(features) if spec.features else None,
+        {name: measure(level) for name, level in levels} if len(names) > 1 else {},
+    )
 
 
 def _run(config: Config, folder: RunFolder, reporter: Reporter) -> dict[str, Any]:
@@ -198,13 +216,15 @@ def _run(config: Config, folder: RunFolder, reporter: Reporter) -> dict[str, Any
         _Training(experiment, folder, reporter, clock).run()
     try:
         began = time.perf_counter()
-        recall, of_features = evaluate(experiment, reporter)
+        found = evaluate(experiment, reporter)
     except KeyboardInterrupt:
         raise InterruptedRunError("stopped during the evaluation") from None
-    result = _result(experiment, recall, clock, time.perf_counter() - began)
-    if of_features is not None:
-        result["recall_of_features"] = _scores(of_features)
-    folder.finish(result, recall.ranks.numpy())
+    result = _result(experiment, found.recall, clock, time.perf_counter() - began)
+    if found.of_features is not None:
+        result["recall_of_features"] = _scores(found.of_features)
+    if found.of_levels:
+        result["recall_of_levels"] = {k: _scores(level) for k, level in found.of_levels.items()}
+    folder.finish(result, found.recall.ranks.numpy())
     return result
 
 
@@ -335,7 +355,7 @@ class _Training:
             report.show(trainer.iteration, loss=sum(levels))
         if every and trainer.iteration % every == 0 and trainer.iteration < report.total:
             self.clock.stop()
-            recall, _ = evaluate(self.experiment, self.reporter)
+            recall = evaluate(self.experiment, self.reporter).recall
             self.folder.append({"iteration": trainer.iteration, "recall": _scores(recall)})
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
