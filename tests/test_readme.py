@@ -33,7 +33,7 @@ def test_there_are_the_two_commands_and_each_sets_up_first():
     assert commands[0].startswith("pip install ")
     assert commands[0].endswith("&& zoo run configs/ice_glyphs.yaml")
     assert commands[1].startswith("pip install ")
-    assert commands[1].endswith("&& pytest")
+    assert commands[1].endswith("&& pytest -n auto --dist worksteal")
 
 
 ZOO = sorted({part.strip() for line in lines() for part in line.split("&&") if "zoo " in part})
