@@ -11,16 +11,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from loopback import Server, Site
 from rich.console import Console
 
 import zoo._fetch as module
-from zoo._fetch import Patience, Source, fetch
+from zoo._fetch import Patience, UnreachableError, fetch
+from zoo.base import Source
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -31,148 +31,18 @@ SHA256 = hashlib.sha256(DATA).hexdigest()
 QUIET = Reporter(quiet=True)
 
 
-class Site:
-    """What the server does; each list holds one entry a request, and its last one goes on."""
-
-    def __init__(self, data=DATA):
-        self.data = [data]
-        self.status = [200]
-        self.breaks = [None]  # closes the connection after so many bytes of the body
-        self.resets = False  # and does so rudely
-        self.etag = ['"one"']
-        self.modified = [None]
-        self.ranges = True
-        self.if_range = True
-        self.length = "true"  # what Content-Length says
-        self.chunked = False
-        self.stalls = [0.0]
-        self.location = None
-        self.content_range = None  # a lie
-        self.headers = {}
-        self.log = []  # of each request its headers, and how many bytes of a body it got
-
-    @property
-    def requests(self):
-        return [headers for headers, _ in self.log]
-
-    @property
-    def sent(self):
-        return [sum(pieces) for _, pieces in self.log]
-
-    def turn(self, values):
-        return values[min(len(self.log) - 1, len(values) - 1)]
-
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        site = self.server.sites[self.path]
-        self.pieces = []
-        site.log.append((dict(self.headers.items()), self.pieces))
-        data, status = site.turn(site.data), site.turn(site.status)
-        etag, modified = site.turn(site.etag), site.turn(site.modified)
-        start = self.start_of_range(site, {etag, modified})
-        if status != 200:
-            data = b"sorry"
-        elif start is not None and start >= len(data):
-            status, data = 416, b""
-        elif start is not None:
-            status = 206
-        self.send_response(status)
-        for name, value in {"ETag": etag, "Last-Modified": modified, **site.headers}.items():
-            if value:
-                self.send_header(name, value)
-        if site.location:
-            self.send_header("Location", site.location)
-        if status == 206:
-            said = f"bytes {start}-{len(data) - 1}/{len(data)}"
-            self.send_header("Content-Range", site.content_range or said)
-            data = data[start:]
-        if site.chunked:
-            self.send_header("Transfer-Encoding", "chunked")
-        elif site.length:
-            self.send_header("Content-Length", len(data) if site.length == "true" else site.length)
-        self.end_headers()
-        self.send_body(site, data)
-
-    def start_of_range(self, site, validators):
-        if not site.ranges or "Range" not in self.headers:
-            return None
-        if site.if_range and self.headers.get("If-Range", None) not in {None, *validators}:
-            return None
-        return int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-
-    def send_body(self, site, data):
-        end, stall = site.turn(site.breaks), site.turn(site.stalls)
-        data = data[:end]
-        half = len(data) // 2 if stall else len(data)
-        for piece in (data[:half], data[half:]):
-            self.pieces.append(len(piece))
-            try:
-                self.send_piece(site, piece)
-            except OSError:  # the other side has gone
-                break
-            if stall and piece is not data:
-                self.server.gone.wait(stall)
-        if site.chunked and end is None:
-            self.wfile.write(b"0\r\n\r\n")
-        if site.resets:
-            self.server.reset(self.connection)
-        self.close_connection = True
-
-    def send_piece(self, site, piece):
-        if site.chunked and piece:
-            self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-        else:
-            self.wfile.write(piece)
-        self.wfile.flush()
-
-
-class Server(ThreadingHTTPServer):
-    protocol_version = "HTTP/1.1"
-    daemon_threads = True
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.sites, self.gone = {}, threading.Event()
-
-    def add(self, path, site=None):
-        self.sites[path] = site or Site()
-        return self.sites[path], f"http://127.0.0.1:{self.server_port}{path}"
-
-    def vanish(self):
-        self.shutdown()
-        self.server_close()
-
-    @staticmethod
-    def reset(connection):
-        import socket
-        import struct
-
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.close()
-
-    def handle_error(self, *_):
-        pass
-
-
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
+    server.run()
     yield server
-    server.gone.set()
-    server.vanish()
-    thread.join()
+    server.stop()
 
 
 @pytest.fixture
 def site(server):
-    return server.add("/set.tgz")[0]
+    return server.add("/set.tgz", Site(DATA))[0]
 
 
 @pytest.fixture
@@ -190,9 +60,9 @@ def get(url, tmp_path, naps):
     """Return the function that fetches with little patience."""
 
     def get(*urls, reporter=QUIET, timeout=5.0, **more):
-        source = Source(urls or (url,), "set.tgz", **{"md5": MD5, "size": len(DATA)} | more)
+        source = Source("set.tgz", urls or (url,), **{"md5": MD5, "size": len(DATA)} | more)
         patience = Patience(timeout=timeout, tries=3, wait=1.0, sleep=naps.append)
-        return fetch(source, tmp_path / "data", reporter, patience=patience)
+        return fetch(source, tmp_path / "data", reporter, patience)
 
     return get
 
@@ -318,7 +188,6 @@ def test_a_broken_download_goes_on_with_the_rest_only(get, site, naps, chunked, 
     site.breaks, site.chunked = [100_000, None], chunked
     assert get(size=size).read_bytes() == DATA
     assert [r.get("Range") for r in site.requests] == [None, "bytes=100000-"]
-    assert site.requests[1]["If-Range"] == '"one"'
     assert site.sent == [100_000, 200_000]
     assert naps == [1.0]
 
@@ -366,21 +235,11 @@ def test_a_connection_that_is_reset(get, site):
     assert get().read_bytes() == DATA
 
 
-@pytest.mark.parametrize("note", [None, b"", b"[]", b'{"url": 1}', b"[" * 100_000, b"\xff"])
-def test_a_part_with_a_damaged_note_goes_on_all_the_same(get, site, part, note):
-    begin(get, site)
-    part.with_name(part.name + ".json").unlink()
-    if note is not None:
-        part.with_name(part.name + ".json").write_bytes(note)
-    assert get().read_bytes() == DATA
-    assert site.sent == [200_000]
-    assert "If-Range" not in site.requests[0]
-
-
-def test_a_part_that_is_complete_needs_no_server(get, site, part):
+@pytest.mark.parametrize("size", [None, len(DATA)])
+def test_a_part_that_is_complete_needs_no_server(get, site, part, size):
     part.parent.mkdir()
     part.write_bytes(DATA)
-    assert get().read_bytes() == DATA
+    assert get(size=size).read_bytes() == DATA
     assert site.requests == []
 
 
@@ -393,75 +252,32 @@ def test_a_part_of_another_file_is_dropped_in_the_end(get, site, part, n, size):
     assert site.sent[-1] == 300_000
 
 
-def test_a_complete_part_is_known_by_its_note(get, site, part, monkeypatch):
-    def stop(self, path):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module._Part, "finish", stop)
-    with pytest.raises(KeyboardInterrupt):
-        get(size=None)
-    monkeypatch.undo()
-    assert get(size=None).read_bytes() == DATA
-    assert len(site.requests) == 1
-
-
 # --- a server that changes its file -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("if_range", [True, False])
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"etag": '"old"'}, {"etag": '"new"'}),
-        ({"etag": 'W/"old"'}, {"etag": 'W/"new"'}),
-        (
-            {"etag": None, "modified": "Mon, 01 Jan 2024 00:00:00 GMT"},
-            {"etag": None, "modified": "Tue, 02 Jan 2024 00:00:00 GMT"},
-        ),
-    ],
-)
-def test_a_file_that_changed_is_fetched_from_its_beginning(
-    get, site, before, after, if_range, monkeypatch
-):
-    begins = []
-    monkeypatch.setattr(module._Meter, "begin", lambda self, done, total: begins.append(done))
-    site.if_range = if_range
-    site.data, site.breaks = [OTHER, DATA], [100_000, None]
-    for name in before:
-        setattr(site, name, [before[name], after[name]])
-    assert get().read_bytes() == DATA
-    assert site.sent[-1] == 300_000
-    assert begins == [0, 0]  # nothing of the new one was appended to the old one
-    weak = "W/" in str(before)  # such a tag may not stand in If-Range
-    assert ("If-Range" in site.requests[1]) is not weak
-    assert len(site.requests) == (2 if if_range and not weak else 3)
-
-
 def test_a_file_that_changed_in_size(get, site):
-    site.data, site.breaks, site.etag = [OTHER[:200_000], DATA], [100_000, None], [None]
+    site.data, site.breaks = [OTHER[:200_000], DATA], [100_000, None]
     with pytest.raises(UserError, match="offers 200,000 bytes, expected 300,000"):
         get()
     site.log.clear()
     assert get(size=None).read_bytes() == DATA
 
 
-def test_a_file_that_changed_unnoticed_is_found_by_its_digest(get, site):
-    site.data, site.breaks, site.etag = [OTHER, DATA], [100_000, None], [None]
+def test_a_file_that_changed_is_found_by_its_digest(get, site):
+    site.data, site.breaks = [OTHER, DATA], [100_000, None]
     assert get().read_bytes() == DATA
     assert site.sent == [100_000, 200_000, 300_000]
 
 
 def test_a_file_that_shrank_answers_416(get, site):
-    site.data, site.etag = [OTHER, DATA[:50_000]], [None]
+    site.data = [OTHER, DATA[:50_000]]
     site.breaks = [100_000, None]
     path = get(size=None, md5=hashlib.md5(DATA[:50_000]).hexdigest())
     assert path.read_bytes() == DATA[:50_000]
     assert site.sent == [100_000, 0, 50_000]
 
 
-@pytest.mark.parametrize(
-    "lie", ["bytes 0-299999/300000", "bytes 100000-299999/300001", "nonsense", "bytes 1e5-/*"]
-)
+@pytest.mark.parametrize("lie", ["bytes 0-299999/300000", "nonsense", "bytes 1e5-/*"])
 def test_an_answer_with_another_range_is_not_appended(get, site, lie):
     site.breaks, site.content_range = [100_000, None], lie
     assert get().read_bytes() == DATA
@@ -502,7 +318,7 @@ def test_a_web_page_is_called_so(get, site):
 
 def test_a_length_beyond_all_bounds_is_refused(get, site):
     site.length = str(1 << 41)
-    with pytest.raises(UserError, match="more than can be right"):
+    with pytest.raises(UserError, match="and the disk has"):
         get(size=None)
     with pytest.raises(UserError, match="expected 300,000"):
         get()
@@ -598,21 +414,19 @@ def test_a_server_that_is_not_there(get, naps):
 
 def test_a_server_that_vanishes_for_good(url, server, site, part):
     site.breaks = [100_000]
-    source = Source((url,), "set.tgz", MD5, size=len(DATA))
+    source = Source("set.tgz", (url,), MD5, size=len(DATA))
     patience = Patience(5.0, 3, sleep=lambda _: server.vanish())
     with pytest.raises(UserError, match=r"(?s)refused.*first 100,000 bytes are kept"):
-        fetch(source, part.parent, QUIET, patience=patience)
+        fetch(source, part.parent, QUIET, patience)
 
 
 def test_a_failing_address_gives_way_to_the_next(get, server, site, url, part):
-    dead, dead_url = server.add("/dead")
+    dead, dead_url = server.add("/dead", Site(DATA))
     dead.breaks = [100_000, 0]
-    gone, gone_url = server.add("/gone")
+    gone, gone_url = server.add("/gone", Site(DATA))
     gone.status = [404]
-    site.etag = ['"of the other mirror"']
     assert get(gone_url, dead_url, url).read_bytes() == DATA
     assert site.requests[0]["Range"] == "bytes=100000-"
-    assert "If-Range" not in site.requests[0]
     assert site.sent == [200_000]
 
 
@@ -623,7 +437,7 @@ def test_a_wrong_mirror_gives_way_to_the_next(get, server, url):
 
 
 def test_when_all_fail_the_message_says_how_to_go_on(get, server, site, url, part):
-    gone, gone_url = server.add("/gone")
+    gone, gone_url = server.add("/gone", Site(DATA))
     gone.status = [404]
     site.breaks = [100_000, 0]
     with pytest.raises(UserError) as caught:
@@ -633,10 +447,8 @@ def test_when_all_fail_the_message_says_how_to_go_on(get, server, site, url, par
         "set.tgz could not be downloaded",
         f"  {gone_url}: answered 404 Not Found",
         f"  {url}: broke off at 100,000 of 300,000 bytes (tried 3 times)",
-        "  get it by other means:",
-        "    file      set.tgz, 300,000 bytes",
-        f"    md5       {MD5}",
-        f"    put it in {part.parent}",
+        f"  get it by other means: set.tgz (300,000 bytes, MD5 {MD5})",
+        f"  and put it in {part.parent}",
         "  or run again later: its first 100,000 bytes are kept in set.tgz.part",
     ]
 
@@ -644,20 +456,13 @@ def test_when_all_fail_the_message_says_how_to_go_on(get, server, site, url, par
 # --- redirections -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [301, 302, 303, 307])
 def test_a_redirection_is_followed_and_resumed_through(get, server, site, url, status):
-    moved, moved_url = server.add("/moved")
-    moved.status, moved.location, moved.etag = [status], url, [None]
+    moved, moved_url = server.add("/moved", Site(DATA))
+    moved.status, moved.location = [status], url
     site.breaks = [100_000, None]
     assert get(moved_url).read_bytes() == DATA
     assert site.sent == [100_000, 200_000]
-
-
-def test_the_page_of_a_redirection_is_not_waited_for(get, server, url, naps):
-    moved, moved_url = server.add("/moved")
-    moved.status, moved.location, moved.stalls = [302], url, [60.0]
-    assert get(moved_url, timeout=1.0).read_bytes() == DATA
-    assert naps == []
 
 
 def test_a_loop_of_redirections(get, site, url):
@@ -666,10 +471,7 @@ def test_a_loop_of_redirections(get, site, url):
         get()
 
 
-@pytest.mark.parametrize(
-    "to",
-    ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "http://[x", "http://h:x/"],
-)
+@pytest.mark.parametrize("to", ["file:///etc/passwd", "data:,x", "http://[x"])
 def test_a_redirection_to_anything_but_the_web(get, site, to, naps):
     site.status, site.location = [302], to
     with pytest.raises(UserError, match="set.tgz could not be downloaded"):
@@ -692,24 +494,21 @@ def test_an_address_that_is_not_of_the_web(get, url, site, bad):
     assert site.requests == []
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "c:a", "a\n", "a\0", " "])
-def test_a_file_name_that_leads_elsewhere(tmp_path, name):
-    with pytest.raises(UserError, match="not a plain file name"):
-        fetch(Source(("http://h/x",), name, MD5), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "digests", [{"md5": None}, {"md5": ""}, {"md5": MD5[1:]}, {"md5": "g" * 32}, {"sha256": MD5}]
-)
-def test_digests_that_are_none(get, site, digests):
-    with pytest.raises(UserError, match=r"to check it by|hex digits"):
-        get(**digests)
+def test_a_source_without_a_digest(get, site):
+    with pytest.raises(UserError, match="no md5 and no sha256 to check it by"):
+        get(md5=None)
     assert site.requests == []
 
 
 def test_no_address_at_all(tmp_path):
-    with pytest.raises(UserError, match="no address"):
-        fetch(Source((), "a", MD5), tmp_path)
+    with pytest.raises(UnreachableError) as caught:
+        fetch(Source("a", md5=MD5), tmp_path, QUIET)
+    assert str(caught.value).splitlines() == [
+        "a could not be downloaded",
+        "  no address is known that still has it",
+        f"  get it by other means: a (MD5 {MD5})",
+        f"  and put it in {tmp_path}",
+    ]
 
 
 # --- the disk -----------------------------------------------------------------------------------
@@ -764,7 +563,7 @@ def test_a_folder_in_the_place_of_the_part(get, part):
 
 def test_a_null_byte_in_the_folder(tmp_path, url):
     with pytest.raises(UserError, match="cannot be written"):
-        fetch(Source((url,), "a", MD5), tmp_path / "a\0b", QUIET)
+        fetch(Source("a", (url,), MD5), tmp_path / "a\0b", QUIET)
 
 
 # --- interruptions ------------------------------------------------------------------------------
@@ -781,7 +580,7 @@ def test_ctrl_c_keeps_the_part(get, site, part, monkeypatch):
     n = part.stat().st_size
     assert n > 0
     assert part.read_bytes() == DATA[:n]
-    assert visible(part.parent) == ["set.tgz.part", "set.tgz.part.json"]
+    assert visible(part.parent) == ["set.tgz.part"]
     assert get().read_bytes() == DATA
     if n < len(DATA):
         assert site.requests[1]["Range"] == f"bytes={n}-"
@@ -790,10 +589,11 @@ def test_ctrl_c_keeps_the_part(get, site, part, monkeypatch):
 SCRIPT = """
 import sys
 from pathlib import Path
-from zoo._fetch import Source, fetch
+from zoo._fetch import fetch
+from zoo.base import Source
 url, folder, md5 = sys.argv[1:]
 print("ready", flush=True)
-print(fetch(Source((url,), "set.tgz", md5), Path(folder)))
+print(fetch(Source("set.tgz", (url,), md5), Path(folder)))
 """
 
 

@@ -182,35 +182,40 @@ def test_a_bar_on_a_terminal(tmp_path):
 # --- the target ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_target_that_is_there_is_left_alone(open_up, tmp_path, keep):
+def test_a_target_that_is_there_is_left_alone(open_up, tmp_path):
     target = tmp_path / "data" / "set"
     target.mkdir(parents=True)
     (target / "mine").write_bytes(b"mine")
-    if keep:
-        assert open_up(b"not even an archive", keep=True) == target
-    else:
-        with pytest.raises(UserError, match="is there already"):
-            open_up(tar(*FILES.items()))
+    assert open_up(b"not even an archive") == target
     assert everything(target.parent) == {"set/mine": b"mine"}
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_an_empty_folder_is_no_target_to_keep(open_up, tmp_path, keep):
+def test_an_empty_folder_is_no_target(open_up, tmp_path):
     (tmp_path / "data" / "set").mkdir(parents=True)
-    with pytest.raises(UserError, match="is empty" if keep else "is there already"):
-        open_up(tar(*FILES.items()), keep=keep)
+    with pytest.raises(UserError, match="is empty"):
+        open_up(tar(*FILES.items()))
 
 
-@pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("kind", ["file", "dangling link"])
-def test_something_else_in_its_place(open_up, tmp_path, kind, keep):
+def test_something_else_in_its_place(open_up, tmp_path, kind):
     (tmp_path / "data").mkdir()
     target = tmp_path / "data" / "set"
     target.write_text("") if kind == "file" else target.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="is in the way" if keep else "is there already"):
-        open_up(tar(*FILES.items()), keep=keep)
+    with pytest.raises(UserError, match="is in the way"):
+        open_up(tar(*FILES.items()))
     assert not (tmp_path / "nowhere").exists()
+
+
+@every_kind
+def test_one_folder_of_the_archive(open_up, tmp_path, make):
+    target = open_up(make(*FILES.items()), inner="set")
+    assert everything(target) == {k[4:]: v for k, v in FILES.items() if k.startswith("set/")}
+    assert {p.name for p in target.parent.iterdir()} == {"set", ".set.lock"}
+
+
+@pytest.mark.parametrize("inner", ["gone", "list"])
+def test_an_archive_without_that_folder(refused, inner):
+    refused(tar(*FILES.items()), f"holds no folder '{inner}'", inner=inner)
 
 
 def test_an_archive_that_is_not_there(tmp_path):
@@ -542,7 +547,7 @@ def slow(self, name, opening):
         if ask == "ask":
             sys.stdin.readline()
 module._Tree._read = slow
-print(module.unpack(Path(archive), Path(into), most_bytes=10**7, most_files=100, keep=True))
+print(module.unpack(Path(archive), Path(into), most_bytes=10**7, most_files=100))
 """
 
 

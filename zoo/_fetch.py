@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -14,12 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.client import HTTPException, HTTPMessage, HTTPResponse
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
-from filelock import FileLock, Timeout
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -29,32 +26,18 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from zoo._files import replace_file
+from zoo._files import alone, cannot_write
+from zoo.base import Source
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
 _CHUNK = 1 << 20
 _MOST_UNDECLARED = 1 << 40  # bytes accepted where the source does not say how many there are
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # answers that may be others in a moment
-_HEX = {"md5": 32, "sha256": 64}
 
 
-class Source(NamedTuple):
-    """A file that somebody else serves, and how to know it.
-
-    Attributes:
-        urls: addresses, http or https, tried in this order.
-        filename: its name in our folder.
-        md5: hexadecimal digest; this or ``sha256`` is needed, and all that are given are checked.
-        sha256: hexadecimal digest.
-        size: bytes.
-    """
-
-    urls: tuple[str, ...]
-    filename: str
-    md5: str | None = None
-    sha256: str | None = None
-    size: int | None = None
+class UnreachableError(UserError):
+    """No address has the file; the message says why each failed, and which file to put where."""
 
 
 class Patience(NamedTuple):
@@ -73,32 +56,31 @@ class Patience(NamedTuple):
     sleep: Callable[[float], object] = time.sleep
 
 
-_PATIENCE = Patience()
+PATIENCE = Patience()
 
 
 def fetch(
     source: Source,
     folder: Path,
     reporter: Reporter | None = None,
-    *,
-    patience: Patience = _PATIENCE,
+    patience: Patience | None = None,
 ) -> Path:
     """Return ``folder / source.filename``, downloaded unless it is there already.
 
     The download grows in ``<filename>.part`` and gets its name after its size and digest have been
-    checked. Whatever ends it before, the next call goes on where it ended, if the server can and
-    still has the same file. A second process waits for the first.
+    checked. Whatever ends it before, the next call goes on where it ended, if the server can. A
+    second process waits for the first.
 
     Args:
         source: what to get, and from where.
         folder: made if need be.
         reporter: shows a bar of bytes, speed and time left if it writes to a terminal.
-        patience: with the servers.
+        patience: with the servers; ``PATIENCE`` by default.
 
     Raises:
-        UserError: the source is not described properly; the file that is there is another one (it
-            is left alone); the disk cannot take it; no address has it, and then the message says
-            why each failed and which file to put where.
+        UnreachableError: no address has it.
+        UserError: an address is none; the file that is there is another one (it is left alone); the
+            disk cannot take it.
     """
     reporter = reporter or Reporter()
     _check_source(source)
@@ -111,7 +93,8 @@ def fetch(
         part = path.with_name(path.name + ".part")
         try:
             with _Part(part, source) as file, _open_meter(reporter, path.name) as meter:
-                _download(source, file, _Session(meter, reporter, patience))
+                if file.fault() is not None:
+                    _download(source, file, _Session(meter, reporter, patience or PATIENCE))
                 if os.path.lexists(path):  # put there by hand meanwhile
                     _checked(path, source)
                 file.finish(path)
@@ -120,53 +103,12 @@ def fetch(
     return path
 
 
-@contextmanager
-def alone(path: Path, reporter: Reporter) -> Iterator[None]:
-    """Make the folder of ``path``, and keep every other process from making ``path`` meanwhile.
-
-    Waits for a process that is at it. The empty lock file ``.<name>.lock`` is left behind: to
-    remove it would let two processes in.
-
-    Raises:
-        UserError: the folder cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(f".{path.name}.lock"))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            reporter.say(f"{path}: another process is at it; waiting for that")
-            lock.acquire()
-    except (OSError, ValueError, NotImplementedError) as error:  # a null byte; no locks there
-        raise cannot_write(path, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def cannot_write(path: Path, error: Exception) -> UserError:
-    """Return in one message why the disk did not take a file or folder."""
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"{path}: no room left on the disk; make room and run again")
-    return UserError(f"{str(path)!r}: cannot be written ({getattr(error, 'strerror', 0) or error})")
-
-
 def _check_source(source: Source) -> None:
-    if not source.urls:
-        raise UserError(f"{source.filename!r}: no address to get it from")
     for url in source.urls:
         if not _is_web_address(url):
             raise UserError(f"{url!r}: not an address that begins with http:// or https://")
-    name = source.filename
-    if not re.fullmatch(r"[^/\\:]+", name) or name.strip(". ") == "" or not name.isprintable():
-        raise UserError(f"{name!r}: not a plain file name")
-    if not _digests(source):
-        raise UserError(f"{name}: no md5 and no sha256 to check it by")
-    for kind, digest in _digests(source).items():
-        if not re.fullmatch(rf"[0-9a-f]{{{_HEX[kind]}}}", digest):
-            raise UserError(f"{name}: {digest!r} is no {kind}, which has {_HEX[kind]} hex digits")
+    if not source.digests():
+        raise UserError(f"{source.filename}: no md5 and no sha256 to check it by")
 
 
 def _is_web_address(url: str) -> bool:
@@ -178,16 +120,13 @@ def _is_web_address(url: str) -> bool:
     return valid and url.isascii() and url.isprintable() and " " not in url
 
 
-def _digests(source: Source) -> dict[str, str]:
-    given = {"md5": source.md5, "sha256": source.sha256}
-    return {kind: digest.lower() for kind, digest in given.items() if digest is not None}
-
-
 class _Hashes:
     """The digests of a growing file, and whether they are those of the source."""
 
     def __init__(self, source: Source) -> None:
-        self.expected, self.expected_size = _digests(source), source.size
+        given = {"md5": source.md5, "sha256": source.sha256}
+        self.expected = {kind: digest.lower() for kind, digest in given.items() if digest}
+        self.expected_size = source.size
         self.size = 0
         # not for security: builds of Python for FIPS have no MD5 otherwise
         self.running = {kind: hashlib.new(kind, usedforsecurity=False) for kind in self.expected}
@@ -234,23 +173,12 @@ def _checked(path: Path, source: Source) -> Path:
     return path
 
 
-class _Origin(NamedTuple):
-    """Where the first bytes of a part came from, to tell whether the rest still fits."""
-
-    url: str
-    etag: str | None
-    modified: str | None
-    total: int | None
-
-
 class _Part:
-    """The file under way, with the digests of what it holds and a note of where that is from."""
+    """The file under way, with the digests of what it holds."""
 
     def __init__(self, path: Path, source: Source) -> None:
         self.path, self.source = path, source
-        self.note = path.with_name(path.name + ".json")
         self.file = path.open("a+b")
-        self.origin = _read_note(self.note)
         self.hashes = _Hashes(source)
         try:
             self.file.seek(0)
@@ -258,7 +186,7 @@ class _Part:
         except BaseException:
             self.file.close()
             raise
-        self.pieced = False  # whether it is put together from several answers
+        self.pieced = self.size > 0  # whether it is put together from several answers
 
     def __enter__(self) -> _Part:
         return self
@@ -266,26 +194,14 @@ class _Part:
     def __exit__(self, *_: object) -> None:
         self.file.close()
         if self.size == 0:
-            self._unlink()
+            self.path.unlink(missing_ok=True)
 
     @property
     def size(self) -> int:
         return self.hashes.size
 
-    @property
-    def total(self) -> int | None:
-        """The size of the complete file, as far as it is known."""
-        if self.source.size is not None:
-            return self.source.size
-        return self.origin.total if self.origin and self.size else None
-
-    def begin(self, origin: _Origin) -> None:
-        """Take note of an answer, which continues what is there."""
-        self.pieced = self.size > 0
-        if not self.pieced:
-            self.origin = origin
-            text = json.dumps(origin._asdict()).encode()
-            replace_file(self.note, lambda file: file.write(text))
+    def fault(self) -> str | None:
+        return self.hashes.fault()
 
     def write(self, data: bytes) -> None:
         self.file.write(data)
@@ -294,7 +210,7 @@ class _Part:
     def restart(self) -> None:
         """Drop what is there."""
         self.file.truncate(0)
-        self.origin, self.pieced, self.hashes = None, False, _Hashes(self.source)
+        self.pieced, self.hashes = False, _Hashes(self.source)
 
     def finish(self, path: Path) -> None:
         """Flush the file to the disk and give it its name."""
@@ -302,24 +218,6 @@ class _Part:
         os.fsync(self.file.fileno())
         self.file.close()
         self.path.replace(path)
-        self._unlink()
-
-    def _unlink(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self.note.unlink(missing_ok=True)
-
-
-def _read_note(path: Path) -> _Origin | None:
-    try:
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):  # none, or damaged: the digest decides
-        return None
-    if not isinstance(values, dict) or set(values) != set(_Origin._fields):
-        return None
-    kinds: dict[str, Any] = {"url": str, "total": int | None}
-    if all(isinstance(v, kinds.get(name, str | None)) for name, v in values.items()):
-        return _Origin(**values)
-    return None
 
 
 class _Meter:
@@ -366,15 +264,11 @@ class _BrokenError(Exception):
     """A connection failed; another may not."""
 
 
-class _StaleError(Exception):
-    """The server's file is not the one that the part was begun from."""
-
-
 def _download(source: Source, part: _Part, session: _Session) -> None:
     """Complete the part from the first address that can.
 
     Raises:
-        UserError: none can.
+        UnreachableError: none can.
         OSError: the disk does not take it.
     """
     reasons = []
@@ -384,18 +278,16 @@ def _download(source: Source, part: _Part, session: _Session) -> None:
             return
         except _HopelessError as error:
             reasons.append(f"  {url}: {error}")
-    raise UserError(
-        "\n".join([f"{source.filename} could not be downloaded", *reasons, *_way(part)])
-    )
+    if not reasons:
+        reasons = ["  no address is known that still has it"]
+    title = f"{source.filename} could not be downloaded"
+    raise UnreachableError("\n".join([title, *reasons, *_way(part)]))
 
 
 def _way(part: _Part) -> list[str]:
     """Return the lines that say how to go on by hand."""
     source = part.source
-    size = "" if source.size is None else f", {source.size:,} bytes"
-    lines = ["  get it by other means:", f"    file      {source.filename}{size}"]
-    lines += [f"    {kind:<9} {digest}" for kind, digest in _digests(source).items()]
-    lines.append(f"    put it in {part.path.parent.absolute()}")
+    lines = [f"  get it by other means: {source}", f"  and put it in {part.path.parent.absolute()}"]
     if part.size:
         kept = f"its first {part.size:,} bytes are kept in {part.path.name}"
         lines.append(f"  or run again later: {kept}")
@@ -416,10 +308,10 @@ class _Address:
             _HopelessError: this address cannot.
         """
         self._complete()
-        if self.part.hashes.fault() and self.part.pieced:
+        if self.part.fault() and self.part.pieced:
             self.part.restart()  # the pieces may be of different files: once more, from one
             self._complete()
-        fault = self.part.hashes.fault()
+        fault = self.part.fault()
         if fault:
             self.part.restart()
             raise _HopelessError(f"sent another file: {fault}")
@@ -429,7 +321,7 @@ class _Address:
         tries, most = 0, self.part.size
         while True:
             try:
-                self._try()
+                self._receive(self._ask_for_rest())
                 return
             except _BrokenError as error:
                 tries = 1 if self.part.size > most else tries + 1
@@ -441,74 +333,50 @@ class _Address:
                 self.reporter.say(f"{name}: {error}; trying again in {wait:g} s")
                 self.patience.sleep(wait)
 
-    def _try(self) -> None:
+    def _ask_for_rest(self) -> HTTPResponse:
+        """Return an answer that goes on where the part ends, which is its beginning if need be."""
         part = self.part
-        if part.size and part.size == part.total:
-            part.pieced = True  # all there from an earlier run
-            return
-        try:
-            response = self._resume() if part.size else self._ask(0)
-        except _StaleError:
+        if part.source.size is not None and part.size >= part.source.size:
+            part.restart()  # it has a fault, or it would be finished
+        if part.size:
+            response = self._ask(part.size)
+            if response.status == 206 and _content_range(response)[0] == part.size:
+                part.pieced = True
+                return response
             part.restart()
-            response = self._ask(0)
-        with response:
-            self._receive(response)
-
-    def _resume(self) -> HTTPResponse:
-        response = self._ask(self.part.size)
-        if response.status == 206 and not self._continues(response.headers):
+            if response.status == 200:  # the server cannot resume
+                return response
             response.close()
-            raise _StaleError
-        if response.status == 200:  # cannot resume, or has another file now
-            self.part.restart()
-        return response
-
-    def _continues(self, headers: HTTPMessage) -> bool:
-        """Say whether an answer goes on where the part ends, with the same file."""
-        start, total = _content_range(headers)
-        if start != self.part.size:
-            return False
-        if None not in (total, self.part.total) and total != self.part.total:
-            return False
-        origin = self.part.origin
-        if origin is None or origin.url != self.url:  # another mirror: only the digest can tell
-            return True
-        if origin.etag and headers.get("ETag"):
-            return origin.etag == headers["ETag"]
-        return not origin.modified or headers.get("Last-Modified") in (None, origin.modified)
+        return self._ask(0)
 
     def _receive(self, response: HTTPResponse) -> None:
         """Append the answer to the part."""
         part = self.part
-        if response.status != (206 if part.size else 200):
-            raise _HopelessError(f"answered {response.status} {response.reason}")
-        length = _length(response)
-        total = _content_range(response.headers)[1] if part.size else length
-        self._check_total(total, response.headers)
-        validators = (response.headers.get("ETag"), response.headers.get("Last-Modified"))
-        part.begin(_Origin(self.url, *validators, total))
-        self.meter.begin(part.size, part.total if total is None else total)
-        most = next((n for n in (total, part.source.size) if n is not None), _MOST_UNDECLARED)
-        for data in self._pieces(response):
-            if part.size + len(data) > most:
-                part.restart()
-                raise _HopelessError(f"sends more than {most:,} bytes")
-            part.write(data)
-            self.meter.show(part.size)
-        expected = part.total if total is None else total
-        if expected is not None and part.size < expected:
-            raise _BrokenError(f"broke off at {part.size:,} of {expected:,} bytes")
+        with response:
+            if response.status != (206 if part.size else 200):
+                raise _HopelessError(f"answered {response.status} {response.reason}")
+            total = _content_range(response)[1] if part.size else _length(response)
+            self._check_total(total, response)
+            total = part.source.size if total is None else total
+            self.meter.begin(part.size, total)
+            most = _MOST_UNDECLARED if total is None else total
+            for data in self._pieces(response):
+                if part.size + len(data) > most:
+                    part.restart()
+                    raise _HopelessError(f"sends more than {most:,} bytes")
+                part.write(data)
+                self.meter.show(part.size)
+        if total is not None and part.size < total:
+            raise _BrokenError(f"broke off at {part.size:,} of {total:,} bytes")
 
-    def _check_total(self, total: int | None, headers: HTTPMessage) -> None:
+    def _check_total(self, total: int | None, response: HTTPResponse) -> None:
         """Refuse a file that cannot be the right one, or for which there is no room."""
         expected = self.part.source.size
         if total is None:
             return
-        page = " (a web page)" if "html" in headers.get("Content-Type", "") else ""
         if expected is not None and total != expected:
+            page = " (a web page)" if "html" in response.headers.get("Content-Type", "") else ""
             raise _HopelessError(f"offers {total:,} bytes{page}, expected {expected:,}")
-        if total > _MOST_UNDECLARED:
-            raise _HopelessError(f"offers {total:,} bytes{page}, more than can be right")
         free = shutil.disk_usage(self.part.path.parent).free
         if total - self.part.size > free:
             raise UserError(
@@ -528,34 +396,29 @@ class _Address:
 
     def _ask(self, start: int) -> HTTPResponse:
         """Return the server's answer to the request for everything from ``start`` on."""
-        request = urllib.request.Request(self.url, headers=self._headers(start))
+        # http.client adds Accept-Encoding: identity. Servers that call a .tgz gzip-encoded all the
+        # same mean the file itself, so Content-Encoding is not heeded.
+        headers = {"User-Agent": "metric-zoo"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        request = urllib.request.Request(self.url, headers=headers)
         try:
-            # of http and https only, so always of this type
-            return cast(HTTPResponse, _opener().open(request, timeout=self.patience.timeout))
+            response = urllib.request.urlopen(request, timeout=self.patience.timeout)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 416 and start:
-                raise _StaleError from error
+                self.part.restart()
+                return self._ask(0)
             kind = _BrokenError if error.code in _PASSING else _HopelessError
             raise kind(f"answered {error.code} {' '.join(str(error.reason).split())}") from error
         except (OSError, HTTPException) as error:
             raise self._broken(error) from error
         except ValueError as error:  # redirected to what is no address
             raise _HopelessError(str(error)) from error
-
-    def _headers(self, start: int) -> dict[str, str]:
-        # http.client adds Accept-Encoding: identity. Servers that call a .tgz gzip-encoded all the
-        # same mean the file itself, so Content-Encoding is not heeded.
-        headers = {"User-Agent": "metric-zoo"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
-            origin = self.part.origin
-            if origin and origin.url == self.url:
-                # a weak tag (RFC 9110, 13.1.5) may not stand here
-                tag = origin.etag if origin.etag and origin.etag.startswith('"') else None
-                if tag or origin.modified:
-                    headers["If-Range"] = tag or origin.modified or ""
-        return headers
+        if not isinstance(response, HTTPResponse):  # urllib follows to ftp as well
+            response.close()
+            raise _HopelessError(f"redirects to {response.url!r}, not an address of the web")
+        return response
 
     def _broken(self, error: Exception) -> Exception:
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -567,43 +430,6 @@ class _Address:
         return _BrokenError(f"connection failed, {reason}")
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections, a limited number of them, to http and https only."""
-
-    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # Python 3.10 knows no 308
-
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
-        newurl: str,
-    ) -> urllib.request.Request | None:
-        fp.close()  # else the base class reads it to its end, which may never come
-        if not _is_web_address(newurl.replace(" ", "%20")):
-            raise _HopelessError(f"redirects to {newurl!r}, not an address of http or https")
-        code = 307 if code == 308 else code
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Return an opener of http and https; the usual one opens files as well."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPErrorProcessor,
-        urllib.request.UnknownHandler,
-        _Redirects,
-    ):
-        opener.add_handler(handler())
-    return opener
-
-
 def _length(response: HTTPResponse) -> int | None:
     """Return how many bytes the answer says it has."""
     if response.chunked:  # of which Content-Length would be no part, RFC 9112, 6.3
@@ -612,11 +438,11 @@ def _length(response: HTTPResponse) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-def _content_range(headers: HTTPMessage) -> tuple[int | None, int | None]:
+def _content_range(response: HTTPResponse) -> tuple[int | None, int | None]:
     """Return the position of the first byte and the size of the whole file, None if not said."""
     found = re.fullmatch(
         r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)",
-        headers.get("Content-Range", "").strip(),
+        response.headers.get("Content-Range", "").strip(),
     )
     if found is None:
         return None, None

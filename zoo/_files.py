@@ -1,12 +1,19 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and by one process at a time."""
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from filelock import FileLock, Timeout
+
+from zoo.errors import UserError
+from zoo.progress import Reporter
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -26,3 +33,36 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(path: Path, reporter: Reporter) -> Iterator[None]:
+    """Make the folder of ``path``, and keep every other process from making ``path`` meanwhile.
+
+    Waits for a process that is at it. The empty lock file ``.<name>.lock`` is left behind: to
+    remove it would let two processes in.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_name(f".{path.name}.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            reporter.say(f"{path}: another process is at it; waiting for that")
+            lock.acquire()
+    except (OSError, ValueError, NotImplementedError) as error:  # a null byte; no locks there
+        raise cannot_write(path, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def cannot_write(path: Path, error: Exception) -> UserError:
+    """Return in one message why the disk did not take a file or folder."""
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(f"{path}: no room left on the disk; make room and run again")
+    return UserError(f"{str(path)!r}: cannot be written ({getattr(error, 'strerror', 0) or error})")

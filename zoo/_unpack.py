@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zoo._fetch import alone, cannot_write
+from zoo._files import alone, cannot_write
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -31,10 +31,10 @@ def unpack(
     *,
     most_bytes: int,
     most_files: int,
-    keep: bool = False,
+    inner: str | None = None,
     reporter: Reporter | None = None,
 ) -> Path:
-    """Unpack a tar file (plain, gzip, bzip2, xz) or a zip file as the new folder ``into``.
+    """Unpack a tar file (plain, gzip, bzip2, xz) or a zip file as ``into``, unless that is there.
 
     It grows in the hidden folder ``.<name>.half`` beside ``into`` and is renamed at the end, so
     that ``into`` is whole if it is there. What a killed process left is cleared by the next one; a
@@ -43,29 +43,30 @@ def unpack(
 
     Args:
         archive: the file; its content says of which kind it is.
-        into: a folder that is not there yet.
+        into: the folder to make.
         most_bytes: that all its files may have together, counted while they are written.
         most_files: that it may hold, folders among them.
-        keep: return ``into`` as it is if it is there, instead of an error.
+        inner: the folder of the archive that becomes ``into``; all else in it is dropped.
         reporter: shows a bar if it writes to a terminal.
 
     Raises:
-        UserError: ``into`` is there; the archive is damaged or exceeds a limit; a member would
-            leave the folder or is neither file nor folder; the disk cannot take it. Nothing is left
-            behind.
+        UserError: ``into`` is there, but empty or no folder; the archive is damaged or exceeds a
+            limit; a member would leave the folder or is neither file nor folder; the disk cannot
+            take it. Nothing is left behind.
     """
+    reporter = reporter or Reporter()
     if os.path.lexists(into):
-        return _existing(into, keep)
-    with alone(into, reporter or Reporter()):
+        return _existing(into)
+    with alone(into, reporter):
         if os.path.lexists(into):
-            return _existing(into, keep)
+            return _existing(into)
         half = into.with_name(f".{into.name}.half")
         try:
             if half.exists():
                 shutil.rmtree(half)
             half.mkdir(mode=0o755)
-            _extract(archive, _Tree(archive, half, most_bytes, most_files), reporter or Reporter())
-            half.replace(into)
+            _extract(archive, _Tree(archive, half, most_bytes, most_files), reporter)
+            _wanted(archive, half, inner).replace(into)
         except OSError as error:
             raise cannot_write(into, error) from error
         finally:
@@ -73,9 +74,15 @@ def unpack(
     return into
 
 
-def _existing(into: Path, keep: bool) -> Path:
-    if not keep:
-        raise UserError(f"{into}: is there already; delete it to unpack the archive again")
+def _wanted(archive: Path, half: Path, inner: str | None) -> Path:
+    if inner is None:
+        return half
+    if not (half / inner).is_dir():
+        raise UserError(f"{archive}: holds no folder {inner!r}")
+    return half / inner
+
+
+def _existing(into: Path) -> Path:
     try:
         if any(into.iterdir()):
             return into

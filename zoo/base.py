@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,116 @@ class ImageDataset(Protocol):
         ...
 
     def verify(self) -> list[str]:
-        """Return what is wrong with the files on disk, a line for each; empty when all is well."""
+        """Return what was found in the files on disk, a line for each; empty when all is well.
+
+        A line that begins with ``"warning: "`` or ``"note: "`` is no more than that, see
+        :class:`Finding`; any other is an error.
+        """
+        ...
+
+
+class Count(NamedTuple):
+    """The size of a split."""
+
+    images: int
+    classes: int
+
+    def __str__(self) -> str:
+        return f"{self.images:,} images of {self.classes:,} classes"
+
+
+class Finding(NamedTuple):
+    """One thing that was noticed about the files of a data set.
+
+    Attributes:
+        severity: an error makes results wrong or stops a run, a warning makes them doubtful, a note
+            is only good to know.
+        what: a sentence.
+        where: a split, or a path from the folder of the data set.
+    """
+
+    severity: Literal["error", "warning", "note"]
+    what: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.where!r}: {self.what}"
+
+
+class Survey(NamedTuple):
+    """What there is of a data set on this machine, whole or not.
+
+    Attributes:
+        folder: where it was found.
+        layout: what was found there.
+        sizes: of each split, how many images each class has.
+        findings: what was noticed.
+    """
+
+    folder: Path
+    layout: str
+    sizes: Mapping[Split, Sequence[int]]
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that somebody else serves, and how to know it.
+
+    Attributes:
+        filename: its name in our folder.
+        urls: addresses, http or https, tried in this order; none if all are dead.
+        md5: hexadecimal digest; this or ``sha256`` is needed, and what is given is checked.
+        sha256: hexadecimal digest.
+        size: bytes, where known.
+        holds: the folder in it that is wanted, if it is an archive; what else it holds is dropped.
+        most_bytes: that it may unpack to.
+        most_files: that it may unpack to, folders among them.
+    """
+
+    filename: str
+    urls: tuple[str, ...] = ()
+    md5: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+    holds: str | None = None
+    most_bytes: int = 1 << 34
+    most_files: int = 1 << 18
+
+    def __str__(self) -> str:
+        size = None if self.size is None else f"{self.size:,} bytes"
+        return f"{self.filename} ({', '.join(filter(None, (size, *self.digests())))})"
+
+    def digests(self) -> list[str]:
+        """Return what is known of its content, such as ``"MD5 97ec..."``."""
+        given = {"MD5": self.md5, "SHA-256": self.sha256}
+        return [f"{kind} {digest}" for kind, digest in given.items() if digest is not None]
+
+
+class Downloadable(Protocol):
+    """What a data set offers besides, so that ``zoo data`` can get it and look it over.
+
+    Its constructor takes ``root``, by default ``data_dir(name)``.
+
+    Attributes:
+        sources: the files to get.
+        table: the size that each split has when the data set is whole.
+    """
+
+    sources: ClassVar[Sequence[Source]]
+    table: ClassVar[Mapping[Split, Count]]
+
+    @classmethod
+    def survey(cls, root: str | None = None, *, content: bool = True) -> Survey:
+        """Look at what is there; whatever is missing, miscounted or broken is a finding.
+
+        Args:
+            root: the folder.
+            content: read the files; without it, only see whether they are there, in a moment.
+
+        Raises:
+            UserError: there is nothing of the kind in the folder.
+        """
         ...
 
 
@@ -121,3 +230,8 @@ def cache_dir() -> Path:
     import platformdirs
 
     return Path(os.environ.get("ZOO_CACHE") or platformdirs.user_cache_dir("metric-zoo"))
+
+
+def data_dir(name: str) -> Path:
+    """Return where a data set is looked for: in ``$ZOO_DATA``, else in the cache folder."""
+    return Path(os.environ.get("ZOO_DATA") or cache_dir() / "data").expanduser() / name
