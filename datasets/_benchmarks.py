@@ -9,19 +9,20 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shlex
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zoo.base import Split, cache_dir
+from zoo.base import Count, Finding, Source, Split, Survey, data_dir
 from zoo.errors import UserError
 
 from ._images import MAX_PIXELS, check_split, load_rgb, show_progress
@@ -29,33 +30,6 @@ from ._images import MAX_PIXELS, check_split, load_rgb, show_progress
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES = {"train": 2, "test": 1}
 _TINY = 32  # pixels a side
-
-Progress = Callable[[Iterable[Any], int, str], Iterable[Any]]  # items, their number, a title
-
-
-class Count(NamedTuple):
-    """The size of a split."""
-
-    images: int
-    classes: int
-
-    def __str__(self) -> str:
-        return f"{self.images:,} images of {self.classes:,} classes"
-
-
-class Finding(NamedTuple):
-    """One thing that was noticed about the files.
-
-    Attributes:
-        severity: an error makes results wrong or stops a run, a warning makes them doubtful, a note
-            is only good to know.
-        what: a sentence.
-        where: a split, or a path from ``folder``.
-    """
-
-    severity: Literal["error", "warning", "note"]
-    what: str
-    where: str
 
 
 class Listing(NamedTuple):
@@ -116,15 +90,15 @@ class Benchmark(ABC):
     """
 
     name: ClassVar[str]
-    archives: ClassVar[Mapping[str, str]]  # the files to get, with their MD5
+    sources: ClassVar[tuple[Source, ...]]
     table: ClassVar[Mapping[Split, Count]]  # Table 1 of the paper
 
     def __init__(self, split: Split, root: str | None = None, max_pixels: int = MAX_PIXELS) -> None:
         check_split(split)
         self.split: Split = split
         self.max_pixels = max_pixels
-        self.root = data_dir(self.name) if root is None else _expanded(root)
-        self.layout, self.folder, listing = self._find()
+        self.root = self._root(root)
+        self.layout, self.folder, listing = self._find(self.root)
         self._check_complete([name for name, _ in listing.images])
         self._check_counts(listing)
         images = listing.of(split)
@@ -154,38 +128,55 @@ class Benchmark(ABC):
         return self._fingerprint
 
     def verify(self) -> list[str]:
-        """Return a line for each finding of :meth:`examine`, its severity first."""
-        return [f"{f.severity}: {f.where!r}: {f.what}" for f in self.examine()]
+        """Return a line for each finding of :meth:`survey`, its severity first."""
+        return [str(one) for one in self.survey(str(self.root), self.max_pixels).findings]
 
-    def examine(self, progress: Progress | None = None) -> list[Finding]:
-        """Read and decode every image of both splits, as they are now, in threads.
+    @classmethod
+    def survey(
+        cls, root: str | None = None, max_pixels: int = MAX_PIXELS, *, content: bool = True
+    ) -> Survey:
+        """Look at the files of both splits as they are now, whole or not.
 
         Found are: numbers of images and classes other than in Table 1 of the paper; images that are
         missing or do not decode; files with the same content, a warning if across the splits or
-        with different labels; and how many images of each split are gray (in any mode) or have a
-        side of less than 32 pixels.
+        with different labels; and which images of each split are gray (in any mode) or have a side
+        of less than 32 pixels.
 
         Args:
-            progress: is given the results as they come, their number and a title, and yields
-                them; by default a bar on stderr, if that is a terminal.
+            root: the folder, as for the constructor.
+            max_pixels: larger images count as broken.
+            content: read and decode every image, in threads, under a bar on stderr if that is a
+                terminal; without it, only see whether they are there.
+
+        Raises:
+            UserError: there is no such data set in the folder, or its annotations are broken.
         """
-        _, folder, listing = self._find()
+        layout, folder, listing = cls._find(cls._root(root))
         absent = set(_absent(folder, [name for name, _ in listing.images]))
-        findings = [Finding("error", "the file is missing", name) for name in sorted(absent)]
         there: list[tuple[Split, str, int]] = [
             (s, *row) for s in _SPLITS for row in listing.of(s) if row[0] not in absent
         ]
-        looks = _look_at_all([folder / name for _, name, _ in there], self.max_pixels, progress)
-        seen = [_Seen(*row, look) for row, look in zip(there, looks, strict=True)]
-        findings += [Finding("error", s.look.wrong, s.name) for s in seen if s.look.wrong]
-        good = [s for s in seen if not s.look.wrong]
-        return [*self._miscounted(listing), *findings, *_twins(good), *_oddities(good)]
+        findings = list(cls._miscounted(listing))
+        findings += [Finding("error", "the file is missing", name) for name in sorted(absent)]
+        if content:
+            looks = _look_at_all([folder / name for _, name, _ in there], max_pixels)
+            findings += _findings([_Seen(*r, look) for r, look in zip(there, looks, strict=True)])
+        sizes: dict[Split, list[int]] = {
+            split: list(Counter(number for one, _, number in there if one == split).values())
+            for split in _SPLITS
+        }
+        return Survey(folder, layout, sizes, findings)
 
-    def _find(self) -> _Found:
+    @classmethod
+    def _root(cls, root: str | None) -> Path:
+        return data_dir(cls.name) if root is None else _expanded(root)
+
+    @classmethod
+    def _find(cls, root: Path) -> _Found:
         """Read the layout that is there; of one that is partly there, say what is missing."""
         partly: list[_Partly] = []
-        for layout in self.layouts():
-            for folder in (self.root / inside for inside in layout.inside):
+        for layout in cls.layouts():
+            for folder in (root / inside for inside in layout.inside):
                 lacking = [one for one in layout.needs if not any(map(_holds(folder), one))]
                 if not lacking:
                     return _Found(layout.title, folder.resolve(), _checked(layout.read(folder)))
@@ -198,23 +189,26 @@ class Benchmark(ABC):
                 f"looks like {nearest.layout.title}, but in {str(nearest.folder)!r} there is no "
                 f"{nearest.lacking}{hint}"
             )
-        elif self.root.is_dir():
-            ways = [f"{_one_of_each(one.needs)} ({one.title})" for one in self.layouts()]
-            inner = sorted({i for layout in self.layouts() for i in layout.inside if i})
+        elif root.is_dir():
+            ways = [f"{_one_of_each(one.needs)} ({one.title})" for one in cls.layouts()]
+            inner = sorted({i for layout in cls.layouts() for i in layout.inside if i})
             problem = f"has none of these, nor has {', '.join(inner)} in it: {'; '.join(ways)}"
         else:
-            problem = "is not a folder" if self.root.exists() else "does not exist"
-        raise UserError(f"{self.name}: dataset.root={str(self.root)!r} {problem}\n{self._way_on()}")
+            problem = "is not a folder" if root.exists() else "does not exist"
+        raise UserError(f"{cls.name}: dataset.root={str(root)!r} {problem}\n{cls._way_on(root)}")
 
-    def _way_on(self) -> str:
-        parts = [
-            f"{name} (MD5 {md5}{'' if name.endswith('.mat') else ', to be unpacked'})"
-            for name, md5 in self.archives.items()
-        ]
+    @classmethod
+    def _way_on(cls, root: Path) -> str:
         return (
-            f"get it with: zoo data download {self.name}\n"
-            f"or put there by hand: {' and '.join(parts)}"
+            f"get it with: {cls._command('download', root)}\n"
+            f"or put {' and '.join(map(str, cls.sources))} into {str(root)!r}: that command then "
+            "checks and unpacks what is there"
         )
+
+    @classmethod
+    def _command(cls, verb: str, root: Path) -> str:
+        elsewhere = "" if root == data_dir(cls.name) else f" --root {shlex.quote(str(root))}"
+        return f"zoo data {verb} {cls.name}{elsewhere}"
 
     def _check_complete(self, names: list[str]) -> None:
         absent = _absent(self.folder, names)
@@ -222,7 +216,9 @@ class Benchmark(ABC):
             raise UserError(
                 f"{self.name}: of {len(names):,} listed images {len(absent):,} are missing in "
                 f"{str(self.folder)!r}, {self.layout}: {_some(absent)} (links that lead out of it "
-                f"do not count); was the download or the unpacking cut short?\n{self._way_on()}"
+                "do not count); was the download or the unpacking cut short?\n"
+                f"see all that are missing with: {self._command('verify', self.root)}\n"
+                f"or move that folder away, and then: {self._command('download', self.root)}"
             )
 
     def _check_counts(self, listing: Listing) -> None:
@@ -230,19 +226,21 @@ class Benchmark(ABC):
         if classes < _LEAST_CLASSES[self.split]:
             raise UserError(
                 f"{self.name}: {str(self.folder)!r}, {self.layout}, lists {classes} classes for "
-                f"split {self.split}, needed are {_LEAST_CLASSES[self.split]}\n{self._way_on()}"
+                f"split {self.split}, needed are {_LEAST_CLASSES[self.split]}\n"
+                f"{self._way_on(self.root)}"
             )
         for finding in self._miscounted(listing):
             if finding.where == self.split:
                 text = f"{self.name}: {str(self.folder)!r}, split {self.split}: {finding.what}"
                 warnings.warn(text, stacklevel=3)
 
-    def _miscounted(self, listing: Listing) -> Iterator[Finding]:
+    @classmethod
+    def _miscounted(cls, listing: Listing) -> Iterator[Finding]:
         for split in _SPLITS:
             images = listing.of(split)
             count = Count(len(images), len({number for _, number in images}))
-            if count != self.table[split]:
-                what = f"{count}, published results are for {self.table[split]}"
+            if count != cls.table[split]:
+                what = f"{count}, published results are for {cls.table[split]}"
                 yield Finding("error", what, split)
 
     def _digest(self) -> str:
@@ -254,11 +252,6 @@ class Benchmark(ABC):
                 raise UserError(f"{self.name}: {name!r}: {error.strerror}") from error
             whole.update(os.fsencode(name) + f"\0{label}\0{size}\0".encode())
         return whole.hexdigest()[:16]
-
-
-def data_dir(name: str) -> Path:
-    """Return where a data set is looked for: in ``$ZOO_DATA``, else in the cache folder."""
-    return Path(os.environ.get("ZOO_DATA") or cache_dir() / "data").expanduser() / name
 
 
 # ---- reading annotations
@@ -390,13 +383,11 @@ class _Seen(NamedTuple):
     look: _Look
 
 
-def _look_at_all(
-    paths: list[Path], max_pixels: int, progress: Progress | None = None
-) -> list[_Look]:
+def _look_at_all(paths: list[Path], max_pixels: int) -> list[_Look]:
     pool = ThreadPoolExecutor()
     try:
         looks = pool.map(lambda path: _look_at(path, max_pixels), paths)
-        return list((progress or show_progress)(looks, len(paths), "checking images"))
+        return list(show_progress(looks, len(paths), "checking images"))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -414,6 +405,13 @@ def _look_at(path: Path, max_pixels: int) -> _Look:
     red, green, blue = np.moveaxis(np.asarray(image), -1, 0)
     gray = np.array_equal(red, green) and np.array_equal(red, blue)
     return _Look(hashlib.sha256(content).hexdigest(), gray, min(image.size) < _TINY)
+
+
+def _findings(seen: list[_Seen]) -> Iterator[Finding]:
+    yield from (Finding("error", one.look.wrong, one.name) for one in seen if one.look.wrong)
+    good = [one for one in seen if not one.look.wrong]
+    yield from _twins(good)
+    yield from _oddities(good)
 
 
 def _twins(seen: list[_Seen]) -> Iterator[Finding]:
@@ -434,13 +432,16 @@ def _twins(seen: list[_Seen]) -> Iterator[Finding]:
 
 def _oddities(seen: list[_Seen]) -> Iterator[Finding]:
     for split in _SPLITS:
-        looks = [one.look for one in seen if one.split == split]
-        for number, what in (
-            (sum(look.gray for look in looks), "gray images"),
-            (sum(look.tiny for look in looks), f"images with a side of less than {_TINY} pixels"),
+        mine = [one for one in seen if one.split == split]
+        for names, what in (
+            ([one.name for one in mine if one.look.gray], "gray images"),
+            (
+                [one.name for one in mine if one.look.tiny],
+                f"images with a side under {_TINY} pixels",
+            ),
         ):
-            if number:
-                yield Finding("note", f"{number:,} {what}", split)
+            if names:
+                yield Finding("note", f"{len(names):,} {what}: {_some(names)}", split)
 
 
 # ---- small things

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zoo.base import Split
+from zoo.base import Count, Source, Split
 from zoo.errors import UserError
 
-from ._benchmarks import Benchmark, Count, Layout, Listing, lines_of
+from ._benchmarks import Benchmark, Layout, Listing, lines_of
 
 _TRAIN = range(1, 99)
 _INSIDE = ("", "stanford_cars", "cars196")
@@ -53,10 +53,17 @@ class Cars196(Benchmark):
     """
 
     name: ClassVar[str] = "cars196"
-    archives: ClassVar[Mapping[str, str]] = {
-        "car_ims.tgz": "d5c8f0aa497503f355e17dc7886c3f14",
-        "cars_annos.mat": "b407c6086d669747186bd1d764ff9dbc",
-    }
+    # The authors' servers have neither any more, and of what others offer nobody tells the digest.
+    sources: ClassVar[tuple[Source, ...]] = (
+        Source("cars_annos.mat", md5="b407c6086d669747186bd1d764ff9dbc"),
+        Source(
+            "car_ims.tgz",
+            md5="d5c8f0aa497503f355e17dc7886c3f14",
+            holds="car_ims",
+            most_bytes=8 << 30,
+            most_files=50_000,
+        ),
+    )
     table: ClassVar[Mapping[Split, Count]] = {"train": Count(8054, 98), "test": Count(8131, 98)}
 
     @classmethod

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from zoo.base import Split
+from zoo.base import Count, Source, Split
 from zoo.errors import UserError
 
-from ._benchmarks import Benchmark, Count, Layout, Listing, entries, rows
+from ._benchmarks import Benchmark, Layout, Listing, entries, rows
 from ._images import extensions
 
 _TRAIN = range(1, 101)
@@ -48,9 +48,21 @@ class Cub200(Benchmark):
     """
 
     name: ClassVar[str] = "cub200"
-    archives: ClassVar[Mapping[str, str]] = {
-        "CUB_200_2011.tgz": "97eceeb196236b17998738112f37df78",
-    }
+    sources: ClassVar[tuple[Source, ...]] = (
+        Source(
+            "CUB_200_2011.tgz",
+            (
+                "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+                "https://s3.amazonaws.com/fast-ai-imageclas/CUB_200_2011.tgz",
+            ),
+            md5="97eceeb196236b17998738112f37df78",
+            sha256="0c685df5597a8b24909f6a7c9db6d11e008733779a671760afef78feb49bf081",
+            size=1_150_585_339,
+            holds=_TREE,
+            most_bytes=4 << 30,
+            most_files=50_000,
+        ),
+    )
     table: ClassVar[Mapping[Split, Count]] = {"train": Count(5864, 100), "test": Count(5924, 100)}
 
     @classmethod

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import PIL
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, features
 
@@ -79,6 +78,8 @@ class Glyphs:
         self.labels: NDArray[np.int64] = np.repeat(
             np.arange(len(self.class_names)), glyphs.counts[chosen]
         )
+        import torch  # not for `zoo data list`, which loads this class
+
         pixels = glyphs.images[np.repeat(chosen, glyphs.counts)]
         self.images = torch.from_numpy(pixels).unsqueeze(1)
 

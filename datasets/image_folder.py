@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zoo.base import Split
+from zoo.base import Finding, Split, Survey
 from zoo.errors import UserError
 
 from ._images import MAX_PIXELS, Scan, check_split, extensions, hold_out, load_rgb, scan
@@ -75,7 +75,7 @@ class ImageFolder:
         self.root = _existing(root)
         self.split = split
         self.test_share, self.split_seed, self.max_pixels = test_share, split_seed, max_pixels
-        found, checked = self._look()
+        found, checked = _look(self.root, test_share, split_seed, max_pixels)
         self.stray = found.stray
         _report_stray(self.root, found.stray)
         _report_unreadable(self.root, checked.unreadable, skip_unreadable)
@@ -99,26 +99,42 @@ class ImageFolder:
         return self._fingerprint
 
     def verify(self) -> list[str]:
-        """Return a line for each stray or unusable file, and each image in train and in test.
+        """Return a line for each finding of :meth:`survey`, its severity first."""
+        found = self.survey(str(self.root), self.test_share, self.split_seed, self.max_pixels)
+        return [str(one) for one in found.findings]
 
-        It looks at the files as they are now; unchanged ones are not read again.
+    @classmethod
+    def survey(
+        cls,
+        root: str,
+        test_share: float = 0.5,
+        split_seed: int = 0,
+        max_pixels: int = MAX_PIXELS,
+    ) -> Survey:
+        """Look at the files as they are now; unchanged ones are not read again.
+
+        Found are images that cannot be used, images that are in train and in test, and files and
+        folders that are ignored.
+
+        Args:
+            root: the folder, as for the constructor.
+            test_share: likewise.
+            split_seed: likewise.
+            max_pixels: larger images cannot be used.
+
+        Raises:
+            UserError: no such folder, no such layout, or a class in train/ and in test/.
         """
-        found, checked = self._look()
-        lines = [f"{name!r} is ignored: not an image of a class" for name in found.stray]
-        lines += [f"{name!r} cannot be used: {why}" for name, why in checked.unreadable.items()]
-        tested = {
-            checked.digests[f]: f for f in _files(found.classes["test"]) if f in checked.digests
+        folder = _existing(root)
+        found, checked = _look(folder, test_share, split_seed, max_pixels)
+        findings = [Finding("error", why, name) for name, why in checked.unreadable.items()]
+        findings += _twins(found, checked)
+        findings += [Finding("note", "ignored, not an image of a class", n) for n in found.stray]
+        sizes: dict[Split, list[int]] = {
+            split: [sum(f in checked.digests for f in files) for files in classes.values()]
+            for split, classes in found.classes.items()
         }
-        for name in _files(found.classes["train"]):
-            twin = tested.get(checked.digests.get(name, ""))
-            if twin is not None:
-                lines.append(f"{name!r} for training and {twin!r} for testing are the same image")
-        return lines
-
-    def _look(self) -> tuple[_Found, Scan]:
-        found = _find(self.root, self.test_share, self.split_seed)
-        names = [*_files(found.classes["train"]), *_files(found.classes["test"])]
-        return found, scan(self.root, names, self.max_pixels)
+        return Survey(folder, found.layout, sizes, findings)
 
 
 Classes = dict[str, list[str]]  # by name of the class, its files as paths from root
@@ -127,8 +143,24 @@ Classes = dict[str, list[str]]  # by name of the class, its files as paths from 
 class _Found(NamedTuple):
     """What lies in the folder, no file opened yet."""
 
+    layout: str
     classes: dict[Split, Classes]
     stray: list[str]
+
+
+def _look(root: Path, test_share: float, split_seed: int, max_pixels: int) -> tuple[_Found, Scan]:
+    found = _find(root, test_share, split_seed)
+    names = [*_files(found.classes["train"]), *_files(found.classes["test"])]
+    return found, scan(root, names, max_pixels)
+
+
+def _twins(found: _Found, checked: Scan) -> Iterator[Finding]:
+    """Yield a finding for each image for training that is in test as well."""
+    tested = {checked.digests[f]: f for f in _files(found.classes["test"]) if f in checked.digests}
+    for name in _files(found.classes["train"]):
+        twin = tested.get(checked.digests.get(name, ""))
+        if twin is not None:
+            yield Finding("warning", f"the same file is in the test split: {twin!r}", name)
 
 
 def _existing(root: str) -> Path:
@@ -159,7 +191,8 @@ def _find(root: Path, test_share: float, split_seed: int) -> _Found:
         train = _classes(root, "", stray)
         held_out = hold_out([name for name in train if train[name]], test_share, split_seed)
         test = {name: train.pop(name) for name in sorted(held_out)}
-    return _Found({"train": train, "test": test}, stray)
+    layout = "folders train and test of classes" if present else "one folder of classes, divided"
+    return _Found(layout, {"train": train, "test": test}, stray)
 
 
 def _classes(root: Path, within: str, stray: list[str]) -> Classes:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from zoo.base import Split
+from zoo.base import Count, Source, Split
 from zoo.errors import UserError
 
-from ._benchmarks import Benchmark, Count, Layout, Listing, rows
+from ._benchmarks import Benchmark, Layout, Listing, rows
+
+_TREE = "Stanford_Online_Products"
 
 
 class Sop(Benchmark):
@@ -38,9 +40,22 @@ class Sop(Benchmark):
     """
 
     name: ClassVar[str] = "sop"
-    archives: ClassVar[Mapping[str, str]] = {
-        "Stanford_Online_Products.zip": "7f73d41a2f44250d4779881525aea32e",
-    }
+    sources: ClassVar[tuple[Source, ...]] = (
+        Source(
+            "Stanford_Online_Products.zip",
+            (
+                "http://ftp.cs.stanford.edu/cs/cvgl/Stanford_Online_Products.zip",
+                "https://drive.usercontent.google.com/download"
+                "?id=1TclrpQOF_ullUP99wk_gjGN8pKvtErG8&export=download&confirm=t",
+            ),
+            md5="7f73d41a2f44250d4779881525aea32e",
+            sha256="b04fa78210e69fab050ce73939550e1cd0f96890bdd98ec9fee732c3b756ef48",
+            size=3_083_860_082,
+            holds=_TREE,
+            most_bytes=12 << 30,
+            most_files=300_000,
+        ),
+    )
     table: ClassVar[Mapping[Split, Count]] = {
         "train": Count(59551, 11318),
         "test": Count(60502, 11316),
@@ -51,7 +66,7 @@ class Sop(Benchmark):
         """Return the layouts to look for."""
         title = "the tree of Stanford_Online_Products.zip"
         needs = (("Ebay_train.txt",), ("Ebay_test.txt",))
-        return (Layout(title, needs, _read, ("", "Stanford_Online_Products")),)
+        return (Layout(title, needs, _read, ("", _TREE)),)
 
 
 def _read(folder: Path) -> Listing:

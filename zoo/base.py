@@ -98,13 +98,13 @@ class Survey(NamedTuple):
     """What there is of a data set on this machine, whole or not.
 
     Attributes:
-        folder: where it was found.
-        layout: what was found there.
+        folder: where it was found; None if it is in no folder.
+        layout: what was found there, if there are several possibilities.
         sizes: of each split, how many images each class has.
         findings: what was noticed.
     """
 
-    folder: Path
+    folder: Path | None
     layout: str
     sizes: Mapping[Split, Sequence[int]]
     findings: Sequence[Finding]
@@ -135,8 +135,8 @@ class Source:
     most_files: int = 1 << 18
 
     def __str__(self) -> str:
-        size = None if self.size is None else f"{self.size:,} bytes"
-        return f"{self.filename} ({', '.join(filter(None, (size, *self.digests())))})"
+        size = [] if self.size is None else [f"{self.size:,} bytes"]
+        return f"{self.filename} ({', '.join([*size, *self.digests()[:1]])})"
 
     def digests(self) -> list[str]:
         """Return what is known of its content, such as ``"MD5 97ec..."``."""

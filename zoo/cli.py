@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo import __version__, registry
+from zoo import __version__, _cli_data, registry
 from zoo.errors import UserError
 from zoo.progress import Reporter, stdout
 
@@ -31,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(_cli_data.app, name="data")
 
 Overrides = Annotated[
     Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10

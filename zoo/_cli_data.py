@@ -1,0 +1,182 @@
+"""``zoo data``: what data sets there are, whether they are whole, and how to get them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+from rich.filesize import decimal
+from rich.markup import escape
+from rich.table import Table
+
+from zoo import registry
+from zoo.base import Count, Finding, Survey, data_dir
+from zoo.errors import UserError
+from zoo.progress import Reporter, stdout
+
+if TYPE_CHECKING:
+    from zoo.registry import Component
+
+app = typer.Typer(
+    help="List, check and download data sets.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+Root = Annotated[
+    Optional[str],  # noqa: UP045 - typer reads it on Python 3.10
+    typer.Option("--root", metavar="DIR", help="Its folder; by default where it is looked for."),
+]
+Name = Annotated[str, typer.Argument(help="A name that `zoo data list` shows.")]
+
+_COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+_SHOWN = 100  # findings on a terminal
+
+
+@app.command("list")
+def list_() -> None:
+    """List the data sets: their size, where they are on this machine, and in which layout."""
+    table = Table(title="datasets", title_justify="left", title_style="bold", box=None)
+    for head in ("name", "what it is", "size of a split", "on this machine", "bytes"):
+        table.add_column(head, overflow="fold", justify="right" if head == "bytes" else "left")
+    for name in registry.names("datasets"):
+        table.add_row(*_row(registry.component("datasets", name)))
+    stdout().print(table)
+
+
+@app.command()
+def verify(name: Name, root: Root = None) -> None:
+    """Read every image of a data set; say what is wrong with it, file by file.
+
+    Checked are the numbers of images and classes, that every image decodes, and that no image is in
+    train and in test. Ends with status 1 if something is wrong. Gray and tiny images are noted, but
+    nothing is wrong with them.
+
+    Examples: [cyan]zoo data verify sop[/], [cyan]zoo data verify image_folder --root photographs[/]
+    """
+    from zoo import _data
+
+    found = _data.survey(name, root)
+    console = stdout()
+    _print_place(name, found)
+    console.print(_counts(found, getattr(registry.load("datasets", name), "table", {})))
+    ranks = list(_COLOURS)
+    findings = sorted(found.findings, key=lambda one: ranks.index(one.severity))
+    shown = findings[:_SHOWN] if console.is_terminal else findings
+    if shown:
+        console.print(_findings(shown))
+    if len(shown) < len(findings):
+        console.print(f"and {len(findings) - len(shown):,} more; all of them with | cat")
+    counts = Counter(one.severity for one in findings)
+    bad = [f"{counts[s]:,} {s}s" for s in ("error", "warning") if counts[s]]
+    console.print(f"{name}: {' and '.join(bad) or 'nothing is wrong'}", markup=False)
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def download(
+    name: Name,
+    root: Root = None,
+    urls: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--url",
+            help="Get it from here instead: a folder that has the files by their names, ending in "
+            "/, or a file. May be given again.",
+        ),
+    ] = None,
+) -> None:
+    """Download a data set, check it and unpack it.
+
+    A download that was stopped goes on where it ended. Where no address has a file any more, put it
+    into the folder by hand: the same command then checks and unpacks it.
+
+    Examples: [cyan]zoo data download cub200[/], [cyan]zoo data download sop --root /data/sop --url
+    http://mirror.example/sop/[/]
+    """
+    from zoo import _data
+    from zoo._fetch import UnreachableError
+
+    reporter = Reporter()
+    try:
+        found = _data.download(name, root, urls or [], reporter)
+    except UnreachableError as error:
+        reporter.say(f"error: {error}")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        reporter.say(f"stopped; to go on: {_data.command('download', name, root)}")
+        raise typer.Exit(1) from None
+    _print_place(name, found)
+    stdout().print(_counts(found, {}))
+
+
+def _row(component: Component) -> tuple[str, ...]:
+    name = escape(component.name)
+    try:
+        if component.broken:
+            raise UserError(component.broken)
+        target = registry.load("datasets", component.name)
+    except UserError as error:
+        return f"[red]{name}[/]", f"[red]broken: {escape(str(error))}[/]", "", "", ""
+    table = getattr(target, "table", {})
+    sizes = "\n".join(f"{split}: {count}" for split, count in table.items())
+    return f"[cyan]{name}[/]", escape(component.summary), sizes, *_place(component.name, target)
+
+
+def _place(name: str, target: Any) -> tuple[str, str]:
+    """Return where a data set is, or what to do, and its size."""
+    from zoo import _data
+
+    if not getattr(target, "sources", ()):
+        wants = any(p.name == "root" for p in registry.describe("datasets", name).parameters)
+        return "yours: dataset.root=<folder>" if wants else "needs no files", ""
+    folder = data_dir(name)
+    if not folder.exists():
+        return escape(f"not here; zoo data download {name}\nputs it into {folder}"), ""
+    try:
+        found: Survey = target.survey(content=False)
+    except UserError as error:
+        return f"[yellow]{escape(_plain(str(error).splitlines()[0]))}[/]", ""
+    wrong = f"[red]{len(found.findings):,} errors; zoo data verify {escape(name)}[/]"
+    lines = [escape(_plain(str(found.folder))), escape(found.layout)]
+    lines += [wrong] if found.findings else []
+    return "\n".join(lines), decimal(_data.size(found.folder or folder))
+
+
+def _print_place(name: str, found: Survey) -> None:
+    console = stdout()
+    what = f"{name}: {found.layout}" if found.layout else name
+    console.print(what, markup=False, soft_wrap=True)
+    if found.folder is not None:
+        console.print(_plain(str(found.folder)), markup=False, soft_wrap=True)
+
+
+def _counts(found: Survey, wanted: dict[str, Count]) -> Table:
+    table = Table(box=None)
+    heads = ["split", "images", "classes", "images of a class"]
+    for head in [*heads, "published"] if wanted else heads:
+        table.add_column(head, justify="left" if head in ("split", "published") else "right")
+    for split, sizes in found.sizes.items():
+        some = [size for size in sizes if size]
+        spread = f"{min(some):,} to {max(some):,}" if some else ""
+        published = [str(wanted[split])] if split in wanted else []
+        table.add_row(split, f"{sum(some):,}", f"{len(some):,}", spread, *published)
+    return table
+
+
+def _findings(findings: Sequence[Finding]) -> Table:
+    table = Table(box=None)
+    for head in ("severity", "where", "what"):
+        table.add_column(head, overflow="fold")
+    for one in findings:
+        where, what = escape(_plain(one.where)), escape(_plain(one.what))
+        table.add_row(f"[{_COLOURS[one.severity]}]{one.severity}[/]", where, what)
+    return table
+
+
+def _plain(text: str) -> str:
+    """Return a text as it is unless it would do something to a terminal, or cannot be written."""
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,210 @@
+"""Data sets on this machine: what there is of them, what is wrong with it, and how to get them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import urlsplit
+
+from zoo import registry
+from zoo._fetch import UnreachableError, fetch
+from zoo._unpack import unpack
+from zoo.base import Finding, ImageDataset, Source, Split, Survey, data_dir
+from zoo.errors import UserError, blame
+from zoo.progress import Reporter
+
+_SPLITS: tuple[Split, ...] = get_args(Split)
+_LISTED = 5  # findings in an error
+
+
+def survey(name: str, root: str | None = None) -> Survey:
+    """Look at every file of a data set, by its ``survey`` or else by its ``verify``.
+
+    Args:
+        name: as ``zoo list datasets`` shows it.
+        root: argument of the constructor; by default none is given.
+
+    Raises:
+        UserError: there is no such data set, or nothing of it in the folder.
+    """
+    arguments = {} if root is None else {"root": root}
+    problems = registry.problems("datasets", name, arguments)
+    if [p.argument for p in problems] == ["root"] and root is None:
+        raise UserError(f"{name} may be anywhere: give its folder with --root")
+    if problems:
+        raise UserError("\n".join(": ".join(filter(None, p)) for p in problems))
+    target = registry.load("datasets", name)
+    try:
+        found: Survey = (
+            target.survey(**arguments) if hasattr(target, "survey") else _ask(name, arguments)
+        )
+        return found
+    except UserError:
+        raise
+    except Exception as error:
+        raise blame(f"verifying {name}", error) from error
+
+
+def download(
+    name: str,
+    root: str | None = None,
+    urls: Sequence[str] = (),
+    reporter: Reporter | None = None,
+) -> Survey:
+    """Get a data set, unless it is there; what was stopped before goes on where it ended.
+
+    Archives are unpacked beside their place and renamed, so that a folder is whole if it is there.
+    They are kept. A file that was put there by hand is checked and unpacked as well.
+
+    Args:
+        name: as ``zoo list datasets`` shows it.
+        root: the folder for it; by default where the data set is looked for.
+        urls: instead of the known addresses: one ends in ``/`` and has all files by their names, or
+            it is that of one file, which its end tells if there are several.
+        reporter: shows bars if it writes to a terminal.
+
+    Raises:
+        UnreachableError: files that no address has; the message names them all.
+        UserError: there is nothing to download for this data set; a wrong file is in the way; the
+            disk cannot take it.
+    """
+    reporter = reporter or Reporter()
+    target = registry.load("datasets", name)
+    sources = _mirrored(name, getattr(target, "sources", ()), urls)
+    folder = data_dir(name) if root is None else _expanded(root)
+    found = _look(target, folder)
+    if found is not None and not found.findings:
+        reporter.say(f"{name} is there already")
+        return found
+    _get(name, root, sources, folder, reporter)
+    found = target.survey(str(folder), content=False)
+    if found.findings:
+        raise UserError(_not_whole(name, found))
+    return found
+
+
+def command(verb: str, name: str, root: str | None = None) -> str:
+    """Return a command line, such as ``"zoo data verify sop"``."""
+    return shlex.join(["zoo", "data", verb, name, *([] if root is None else ["--root", root])])
+
+
+def size(folder: Path) -> int:
+    """Return the bytes of all files in a folder; links are not followed."""
+    total, pending = 0, [str(folder)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+def _ask(name: str, arguments: dict[str, Any]) -> Survey:
+    """Return what a data set without a ``survey`` says of itself."""
+    import numpy as np
+
+    built: dict[Split, ImageDataset] = {
+        split: registry.assemble("datasets", name, arguments, {"split": split}) for split in _SPLITS
+    }
+    lines = dict.fromkeys(line for data in built.values() for line in data.verify())
+    sizes: dict[Split, list[int]] = {
+        split: np.bincount(data.labels, minlength=len(data.class_names)).tolist()
+        for split, data in built.items()
+    }
+    return Survey(None, "", sizes, [_finding(line) for line in lines])
+
+
+def _finding(line: str) -> Finding:
+    match = re.fullmatch(r"(?:(error|warning|note): )?(?:'([^']*)': )?(.*)", line, re.DOTALL)
+    assert match is not None  # it matches anything
+    severity: Any = match[1] or "error"
+    return Finding(severity, match[3], match[2] or "")
+
+
+def _mirrored(name: str, sources: Sequence[Source], urls: Sequence[str]) -> list[Source]:
+    """Return the sources, with the addresses that the user gave in place of their own."""
+    if not sources:
+        known = [n for n in registry.names("datasets") if _sources(n)]
+        raise UserError(f"{name}: nothing can be downloaded for it, only for {', '.join(known)}")
+    found: dict[str, list[str]] = {source.filename: [] for source in sources}
+    for url in urls:
+        if url.endswith("/"):
+            for filename in found:
+                found[filename].append(url + filename)
+            continue
+        owners = [one for one in found if urlsplit(url).path.endswith(f"/{one}")]
+        if not owners and len(found) > 1:
+            raise UserError(
+                f"--url {url}: which of {', '.join(found)} is it? The address of one file must end "
+                "in its name, that of a folder which has them all in /"
+            )
+        found[(owners or list(found))[0]].append(url)
+    return [replace(one, urls=tuple(found[one.filename]) or one.urls) for one in sources]
+
+
+def _sources(name: str) -> Sequence[Source]:
+    try:
+        sources: Sequence[Source] = getattr(registry.load("datasets", name), "sources", ())
+    except UserError:  # a broken plugin
+        return ()
+    return sources
+
+
+def _expanded(root: str) -> Path:
+    try:
+        if not root or "\0" in root:
+            raise UserError(f"--root {root!r} is no folder; leave it out for the usual one")
+        return Path(root).expanduser().absolute()
+    except RuntimeError as error:  # ~ of nobody
+        raise UserError(f"--root {root!r}: {error}") from error
+
+
+def _look(target: Any, folder: Path) -> Survey | None:
+    try:
+        found: Survey = target.survey(str(folder), content=False)
+    except UserError:
+        return None
+    return found
+
+
+def _get(
+    name: str, root: str | None, sources: Sequence[Source], folder: Path, reporter: Reporter
+) -> None:
+    """Fetch and unpack what is not there yet."""
+    failures = []
+    for source in sources:
+        into = folder / source.holds if source.holds else None
+        if into is not None and into.exists():
+            continue
+        try:
+            path = fetch(source, folder, reporter)
+        except UnreachableError as error:
+            failures.append(str(error))
+            continue
+        reporter.say(f"{path} has the right {' and '.join(d.split()[0] for d in source.digests())}")
+        if into is not None:
+            limits = {"most_bytes": source.most_bytes, "most_files": source.most_files}
+            unpack(path, into, **limits, inner=source.holds, reporter=reporter)
+            reporter.say(f"{into} is unpacked; {path.name} can be deleted")
+    if failures:
+        raise UnreachableError("\n".join([*failures, f"then: {command('download', name, root)}"]))
+
+
+def _not_whole(name: str, found: Survey) -> str:
+    lines = [f"  {one}" for one in found.findings[:_LISTED]]
+    if len(found.findings) > _LISTED:
+        lines.append(f"  and {len(found.findings) - _LISTED:,} more")
+    return "\n".join(
+        [
+            f"{name}: {str(found.folder)!r}, {found.layout}, is not whole",
+            *lines,
+            "  move that folder away, and run again to get it anew",
+        ]
+    )
