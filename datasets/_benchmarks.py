@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import shlex
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zoo.base import Count, Finding, Source, Split, Survey, data_dir
+from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_dir
 from zoo.errors import UserError
 
 from ._images import MAX_PIXELS, check_split, load_rgb, show_progress
@@ -200,15 +199,10 @@ class Benchmark(ABC):
     @classmethod
     def _way_on(cls, root: Path) -> str:
         return (
-            f"get it with: {cls._command('download', root)}\n"
+            f"get it with: {data_command('download', cls.name, root)}\n"
             f"or put {' and '.join(map(str, cls.sources))} into {str(root)!r}: that command then "
             "checks and unpacks what is there"
         )
-
-    @classmethod
-    def _command(cls, verb: str, root: Path) -> str:
-        elsewhere = "" if root == data_dir(cls.name) else f" --root {shlex.quote(str(root))}"
-        return f"zoo data {verb} {cls.name}{elsewhere}"
 
     def _check_complete(self, names: list[str]) -> None:
         absent = _absent(self.folder, names)
@@ -217,8 +211,8 @@ class Benchmark(ABC):
                 f"{self.name}: of {len(names):,} listed images {len(absent):,} are missing in "
                 f"{str(self.folder)!r}, {self.layout}: {_some(absent)} (links that lead out of it "
                 "do not count); was the download or the unpacking cut short?\n"
-                f"see all that are missing with: {self._command('verify', self.root)}\n"
-                f"or move that folder away, and then: {self._command('download', self.root)}"
+                f"see them all with: {data_command('verify', self.name, self.root)}\n"
+                f"or move them away, then: {data_command('download', self.name, self.root)}"
             )
 
     def _check_counts(self, listing: Listing) -> None:

@@ -107,7 +107,7 @@ def download(
         reporter.say(f"error: {error}")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
-        reporter.say(f"stopped; to go on: {_data.command('download', name, root)}")
+        reporter.say("stopped; the same command goes on")
         raise typer.Exit(1) from None
     _print_place(name, found)
     stdout().print(_counts(found, {}))

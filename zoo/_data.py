@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 from zoo import registry
 from zoo._fetch import UnreachableError, fetch
 from zoo._unpack import unpack
-from zoo.base import Finding, ImageDataset, Source, Split, Survey, data_dir
+from zoo.base import Finding, ImageDataset, Source, Split, Survey, data_command, data_dir
 from zoo.errors import UserError, blame
 from zoo.progress import Reporter
 
@@ -40,14 +39,13 @@ def survey(name: str, root: str | None = None) -> Survey:
         raise UserError("\n".join(": ".join(filter(None, p)) for p in problems))
     target = registry.load("datasets", name)
     try:
-        found: Survey = (
-            target.survey(**arguments) if hasattr(target, "survey") else _ask(name, arguments)
-        )
-        return found
+        own = getattr(target, "survey", None)
+        found: Survey = _ask(name, arguments) if own is None else own(**arguments)
     except UserError:
         raise
     except Exception as error:
         raise blame(f"verifying {name}", error) from error
+    return found
 
 
 def download(
@@ -77,20 +75,15 @@ def download(
     target = registry.load("datasets", name)
     sources = _mirrored(name, getattr(target, "sources", ()), urls)
     folder = data_dir(name) if root is None else _expanded(root)
-    found = _look(target, folder)
-    if found is not None and not found.findings:
+    before = _look(target, folder)
+    if before is not None and not before.findings:
         reporter.say(f"{name} is there already")
-        return found
-    _get(name, root, sources, folder, reporter)
-    found = target.survey(str(folder), content=False)
+        return before
+    _get(name, sources, folder, reporter)
+    found: Survey = target.survey(str(folder), content=False)
     if found.findings:
         raise UserError(_not_whole(name, found))
     return found
-
-
-def command(verb: str, name: str, root: str | None = None) -> str:
-    """Return a command line, such as ``"zoo data verify sop"``."""
-    return shlex.join(["zoo", "data", verb, name, *([] if root is None else ["--root", root])])
 
 
 def size(folder: Path) -> int:
@@ -174,9 +167,7 @@ def _look(target: Any, folder: Path) -> Survey | None:
     return found
 
 
-def _get(
-    name: str, root: str | None, sources: Sequence[Source], folder: Path, reporter: Reporter
-) -> None:
+def _get(name: str, sources: Sequence[Source], folder: Path, reporter: Reporter) -> None:
     """Fetch and unpack what is not there yet."""
     failures = []
     for source in sources:
@@ -194,7 +185,9 @@ def _get(
             unpack(path, into, **limits, inner=source.holds, reporter=reporter)
             reporter.say(f"{into} is unpacked; {path.name} can be deleted")
     if failures:
-        raise UnreachableError("\n".join([*failures, f"then: {command('download', name, root)}"]))
+        raise UnreachableError(
+            "\n".join([*failures, f"then: {data_command('download', name, folder)}"])
+        )
 
 
 def _not_whole(name: str, found: Survey) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,3 +236,11 @@ def cache_dir() -> Path:
 def data_dir(name: str) -> Path:
     """Return where a data set is looked for: in ``$ZOO_DATA``, else in the cache folder."""
     return Path(os.environ.get("ZOO_DATA") or cache_dir() / "data").expanduser() / name
+
+
+def data_command(verb: str, name: str, root: Path) -> str:
+    """Return a command line, such as ``"zoo data verify sop"``, for a data set in a folder."""
+    if root == data_dir(name):
+        return f"zoo data {verb} {name}"
+    shown = shlex.quote(str(root)) if str(root).isprintable() else "..."
+    return f"zoo data {verb} {name} --root {shown}"

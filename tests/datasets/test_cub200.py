@@ -7,51 +7,21 @@ import pickle
 import re
 import shutil
 import warnings
-from collections.abc import Mapping
-from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
+import replicas
+from replicas import SPECIES, cut, photo, write
 from torch.utils.data import DataLoader
 
 import zoo
-from zoo.base import ImageDataset
+from zoo.base import ImageDataset, data_dir
 from zoo.datasets import _benchmarks
-from zoo.datasets._benchmarks import Count, data_dir
 from zoo.datasets.cub200 import Cub200
 from zoo.errors import UserError
 
-# class 101 is the first for testing; names as free as those of files
-SPECIES = {3: "003.Sooty_Albatross", 100: "100.Brown & [x] 'é'", 101: "101.a b", 200: "200.<b>"}
 TRAIN = [f"{SPECIES[number]}/{i}.jpg" for number in (3, 100) for i in range(3)]
 TEST = [f"{SPECIES[number]}/{i}.jpg" for number in (101, 200) for i in range(3)]
-TABLE = {"train": Count(6, 2), "test": Count(6, 2)}
 MISCOUNTED = "ignore:.*published results are for"
-
-
-def photo(seed, mode="RGB", size=(40, 36)):
-    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 4), np.uint8)
-    return Image.fromarray(pixels, "RGBA").convert("RGB").convert(mode)
-
-
-def plant(folder):
-    """Write the tree of CUB_200_2011.tgz with four of the classes."""
-    images, classes = [], []
-    for number, name in SPECIES.items():
-        (folder / "images" / name).mkdir(parents=True)
-        for i in range(3):
-            images.append(f"{name}/{i}.jpg")
-            classes.append(number)
-            photo(len(images)).save(folder / "images" / images[-1])
-    write(folder / "images.txt", (f"{i} {path}" for i, path in enumerate(images, 1)))
-    write(folder / "image_class_labels.txt", (f"{i} {c}" for i, c in enumerate(classes, 1)))
-    write(folder / "classes.txt", (f"{n} {SPECIES.get(n, f'{n:03}.x')}" for n in range(1, 201)))
-    return folder
-
-
-def write(file, lines):
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def both(root, **options):
@@ -61,12 +31,12 @@ def both(root, **options):
 @pytest.fixture
 def table(monkeypatch):
     """Let the miniature count as the whole."""
-    monkeypatch.setattr(Cub200, "table", TABLE)
+    monkeypatch.setattr(Cub200, "table", replicas.TABLES["cub200"])
 
 
 @pytest.fixture
 def root(tmp_path):
-    plant(tmp_path / "CUB_200_2011")
+    replicas.cub(tmp_path / "CUB_200_2011")
     return tmp_path
 
 
@@ -88,7 +58,7 @@ def test_the_tree_of_the_archive(root, tree):
     assert train.class_names == [SPECIES[3], SPECIES[100]]
     assert test.class_names == [SPECIES[101], SPECIES[200]]
     assert train.labels.tolist() == test.labels.tolist() == [0, 0, 0, 1, 1, 1]
-    assert train.labels.dtype == np.int64
+    assert train.labels.dtype == "int64"
     assert isinstance(train, ImageDataset)
     image, label = test[-1]
     assert (image.mode, image.size, label, type(label)) == ("RGB", (40, 36), 1, int)
@@ -146,8 +116,9 @@ def test_default_root(tree, tmp_path, monkeypatch):
     monkeypatch.delenv("ZOO_DATA", raising=False)
     monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
     assert data_dir("cub200") == tmp_path / "cache" / "data" / "cub200"
-    with pytest.raises(UserError, match=re.escape(repr(str(data_dir("cub200"))))):
+    with pytest.raises(UserError, match=re.escape(repr(str(data_dir("cub200"))))) as error:
         Cub200("train")
+    assert str(error.value).splitlines()[1] == "get it with: zoo data download cub200"
     (tmp_path / "all").mkdir()
     tree.rename(tmp_path / "all" / "cub200")
     monkeypatch.setenv("ZOO_DATA", str(tmp_path / "all"))
@@ -195,8 +166,8 @@ def test_missing(tmp_path, there, message):
         Cub200("train", str(tmp_path / there))
     first, second, third = str(error.value).splitlines()
     assert re.search(f"dataset.root={re.escape(repr(str(tmp_path / there)))} .*{message}", first)
-    assert second.endswith("zoo data download cub200")
-    assert "CUB_200_2011.tgz (MD5 97eceeb196236b17998738112f37df78" in third
+    assert second.startswith("get it with: zoo data download cub200 --root ")
+    assert "CUB_200_2011.tgz (1,150,585,339 bytes, MD5 97eceeb196236b17998738112f37df78" in third
 
 
 @pytest.mark.parametrize("where", ["", "a\0b", "~nobody_of_that_name/x"])
@@ -206,7 +177,7 @@ def test_no_root_at_all(where):
 
 
 def test_relative_root(root, monkeypatch):
-    monkeypatch.setattr(Cub200, "table", TABLE)
+    monkeypatch.setattr(Cub200, "table", replicas.TABLES["cub200"])
     monkeypatch.chdir(root)
     train = Cub200("train", "CUB_200_2011")
     monkeypatch.chdir("/")
@@ -362,7 +333,7 @@ def odd(tree):
     shutil.copy(images / TRAIN[2], images / TEST[4])
     shutil.copy(images / TEST[1], images / TEST[2])
     shutil.copy(images / TRAIN[3], images / TRAIN[1])
-    (images / TRAIN[4]).write_bytes((images / TRAIN[4]).read_bytes()[:700])
+    cut(images / TRAIN[4])
     (images / TRAIN[5]).write_bytes(b"")
     (images / TEST[5]).write_text("404 not found")
     (images / SPECIES[3] / "._x.jpg").write_bytes(b"\0\5\x16\7")
@@ -371,10 +342,9 @@ def odd(tree):
 
 
 @pytest.mark.usefixtures("table")
-def test_examine(odd):
-    train, test = both(odd)
-    found = train.examine()
-    assert found == test.examine()
+def test_survey(odd):
+    train, _ = both(odd)
+    found = train.survey(str(odd)).findings
     assert found[0][::2] == ("error", f"images/{TRAIN[4]}")
     assert "truncated" in found[0].what
     assert found[1] == ("error", "empty file", f"images/{TRAIN[5]}")
@@ -385,10 +355,10 @@ def test_examine(odd):
     within = ("note", f"{same}of one class: {'images/' + TEST[2]!r}", f"images/{TEST[1]}")
     assert found[3:6] == [label, across, within]
     assert found[6:] == [
-        ("note", "1 gray images", "train"),
-        ("note", "1 images with a side of less than 32 pixels", "train"),
-        ("note", "1 gray images", "test"),
-        ("note", "1 images with a side of less than 32 pixels", "test"),
+        ("note", f"1 gray images: {'images/' + TRAIN[0]!r}", "train"),
+        ("note", f"1 images with a side under 32 pixels: {'images/' + TRAIN[2]!r}", "train"),
+        ("note", f"1 gray images: {'images/' + TEST[0]!r}", "test"),
+        ("note", f"1 images with a side under 32 pixels: {'images/' + TEST[4]!r}", "test"),
     ]
     lines = train.verify()
     assert len(lines) == len(found)
@@ -414,25 +384,13 @@ def test_limit_of_pixels(tree):
 
 
 @pytest.mark.usefixtures("table")
-def test_progress_of_the_callers_own(tree):
-    calls = []
-
-    def progress(items, total, title):
-        calls.append((total, title))
-        yield from items
-
-    assert Cub200("train", str(tree)).examine(progress) == []
-    assert calls == [(12, "checking images")]
-
-
-@pytest.mark.usefixtures("table")
-def test_interrupted_examination_ends(tree, monkeypatch):
+def test_an_interrupted_survey_ends(tree, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_benchmarks, "_look_at", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        Cub200("train", str(tree)).examine()
+        Cub200.survey(str(tree))
 
 
 @pytest.mark.usefixtures("table")
@@ -443,9 +401,3 @@ def test_construction_asks_for_no_single_file(tree, monkeypatch):
     assert not [path for path in asked if path.endswith(".jpg")]
     train.fingerprint()
     assert len([path for path in asked if path.endswith(".jpg")]) == 6
-
-
-def test_archives_are_named_with_their_digest():
-    assert isinstance(Cub200.archives, Mapping)
-    assert all(re.fullmatch("[0-9a-f]{32}", md5) for md5 in Cub200.archives.values())
-    assert Path(*Cub200.archives).suffix == ".tgz"

@@ -379,7 +379,7 @@ def test_same_content_in_train_and_test_is_told(root):
 def test_verify_sees_what_happened_since(root):
     train = ImageFolder(str(root), "train")
     (root / "test/c/1.png").write_bytes(b"")
-    assert train.verify() == ["'test/c/1.png' cannot be used: empty file"]
+    assert train.verify() == ["error: 'test/c/1.png': empty file"]
 
 
 def test_pickles(root):

@@ -7,42 +7,13 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
+import replicas
+from replicas import SOP_HEADER as HEADER
+from replicas import photo
 
 import zoo
-from zoo.datasets._benchmarks import Count
 from zoo.datasets.sop import Sop
 from zoo.errors import UserError
-
-HEADER = "image_id class_id super_class_id path"
-# class, super class, kind, number of the product, images
-PRODUCTS = {
-    "train": [(1, 1, "bicycle", 111085122871, 3), (2, 4, "coffee_maker", 7, 2)],
-    "test": [(11319, 1, "bicycle", 111265328556, 2), (22634, 12, "toaster", 8, 4)],
-}
-
-
-def photo(seed, mode="RGB"):
-    pixels = np.random.default_rng(seed).integers(0, 256, (36, 40, 4), np.uint8)
-    return Image.fromarray(pixels, "RGBA").convert("RGB").convert(mode)
-
-
-def stock(folder):
-    seed = 0
-    for split, products in PRODUCTS.items():
-        lines = [HEADER]
-        for number, over, kind, product, count in products:
-            (folder / f"{kind}_final").mkdir(parents=True, exist_ok=True)
-            for i in range(count):
-                seed += 1
-                path = f"{kind}_final/{product}_{i}.JPG"
-                photo(seed).save(folder / path)
-                lines.append(f"{len(lines)} {number} {over} {path}")
-        write(folder, split, lines)
-
-
-def write(folder, split, lines):
-    (folder / f"Ebay_{split}.txt").write_text("\n".join(lines) + "\n")
 
 
 def lines_of(folder, split):
@@ -56,12 +27,12 @@ def both(root):
 @pytest.fixture(autouse=True)
 def table(monkeypatch, request):
     if "the_table" not in request.node.name:
-        monkeypatch.setattr(Sop, "table", {"train": Count(5, 2), "test": Count(6, 2)})
+        monkeypatch.setattr(Sop, "table", replicas.TABLES["sop"])
 
 
 @pytest.fixture
 def folder(tmp_path):
-    stock(tmp_path / "Stanford_Online_Products")
+    replicas.sop(tmp_path / "Stanford_Online_Products")
     return tmp_path / "Stanford_Online_Products"
 
 
@@ -96,8 +67,9 @@ def test_missing(tmp_path, folder):
     with pytest.raises(UserError) as error:
         Sop("train", str(tmp_path / "gone"))
     _, second, third = str(error.value).splitlines()
-    assert second.endswith("zoo data download sop")
-    assert "Stanford_Online_Products.zip (MD5 7f73d41a2f44250d4779881525aea32e" in third
+    assert second.startswith("get it with: zoo data download sop --root ")
+    name, digest = "Stanford_Online_Products.zip", "7f73d41a2f44250d4779881525aea32e"
+    assert f"{name} (3,083,860,082 bytes, MD5 {digest})" in third
     (folder / "Ebay_test.txt").unlink()
     with pytest.raises(UserError, match=r"looks like the tree of .*there is no Ebay_test\.txt"):
         Sop("train", str(tmp_path))
@@ -123,19 +95,19 @@ def test_missing_images(tmp_path, folder):
 )
 def test_broken_lists(folder, line, message):
     lines = lines_of(folder, "train")
-    write(folder, "train", [HEADER, line, *lines[2:]])
+    replicas.write(folder / "Ebay_train.txt", [HEADER, line, *lines[2:]])
     with pytest.raises(UserError, match=message):
         Sop("train", str(folder))
 
 
 def test_a_list_cut_short_is_told(folder):
-    write(folder, "test", lines_of(folder, "test")[:-1])
+    replicas.write(folder / "Ebay_test.txt", lines_of(folder, "test")[:-1])
     with pytest.warns(UserWarning, match="test: 5 images of 2 classes"):
         test = Sop("test", str(folder))
     assert test.verify()[0].startswith("error: 'test': 5 images of 2 classes")
 
 
-def test_examine(folder):
+def test_survey(folder):
     bicycles = folder / "bicycle_final"
     photo(1, "L").save(bicycles / "111085122871_0.JPG")
     photo(2, "CMYK").save(bicycles / "111085122871_1.JPG")
@@ -150,7 +122,7 @@ def test_examine(folder):
     assert lines[1:] == [
         "warning: 'bicycle_final/111085122871_2.JPG': the same file in both splits: "
         "'bicycle_final/111265328556_1.JPG'",
-        "note: 'train': 1 gray images",
+        "note: 'train': 1 gray images: 'bicycle_final/111085122871_0.JPG'",
     ]
 
 
@@ -161,5 +133,5 @@ def test_fingerprint_pickle_and_name(folder):
     assert copy[3][0].tobytes() == train[3][0].tobytes()
     assert both(folder)[1].fingerprint() != train.fingerprint()
     lines = lines_of(folder, "train")
-    write(folder, "train", [*lines[:-1], lines[-1].replace(" 2 4 ", " 1 1 ")])
+    replicas.write(folder / "Ebay_train.txt", [*lines[:-1], lines[-1].replace(" 2 4 ", " 1 1 ")])
     assert both(folder)[0].fingerprint() != train.fingerprint()
