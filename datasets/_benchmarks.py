@@ -211,8 +211,9 @@ class Benchmark(ABC):
                 f"{self.name}: of {len(names):,} listed images {len(absent):,} are missing in "
                 f"{str(self.folder)!r}, {self.layout}: {_some(absent)} (links that lead out of it "
                 "do not count); was the download or the unpacking cut short?\n"
-                f"see them all with: {data_command('verify', self.name, self.root)}\n"
-                f"or move them away, then: {data_command('download', self.name, self.root)}"
+                f"to see them all: {data_command('verify', self.name, self.root)}\n"
+                "to get it anew, move that folder away, then: "
+                f"{data_command('download', self.name, self.root)}"
             )
 
     def _check_counts(self, listing: Listing) -> None:

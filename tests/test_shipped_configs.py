@@ -1,20 +1,71 @@
-"""Every shipped config trains: two steps of each, with a small network."""
+"""Every shipped config trains, for two steps: those of Table 3 on replicas of the benchmarks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import replicas
 import torch
 import yaml
 from PIL import Image
 
-from zoo import runner
+from zoo import registry, runner
+from zoo.base import Count
 from zoo.config import load, shipped
 from zoo.progress import Reporter
 
-SMALL = ["train.iterations=2", "model.backbone={name: convnet, width: 4}", "device=cpu"]
-TRAINED = [name for name in shipped() if not name.startswith("pretrained")]
+SHORT = {"cub": "cub200", "cars": "cars196", "sop": "sop"}  # at the end of a config's name
+BENCHMARKS = [name for name in shipped() if name.rpartition("_")[2] in SHORT]
+OTHERS = [n for n in shipped() if n not in BENCHMARKS and not n.startswith("pretrained")]
+
+
+@pytest.fixture(scope="module")
+def benchmarks(tmp_path_factory):
+    """Six classes to train and two to test of each, of two images, where they are looked for."""
+    data = tmp_path_factory.mktemp("data")
+    numbers = {"cub200": (*range(95, 101), 101, 200), "cars196": (*range(93, 99), 99, 196)}
+    replicas.cub(data / "cub200" / "CUB_200_2011", {n: f"{n:03}.x" for n in numbers["cub200"]}, 2)
+    replicas.cars(data / "cars196", numbers["cars196"], 2)
+    products = {"train": range(1, 7), "test": range(11319, 11321)}
+    replicas.sop(
+        data / "sop" / "Stanford_Online_Products",
+        {split: [(n, 1, "lamp", n, 2) for n in some] for split, some in products.items()},
+    )
+    gray = next((data / "sop").rglob("1_0.JPG"))
+    replicas.put(gray, 1, "L")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_DATA", str(data))
+        for name in SHORT.values():
+            table = {"train": Count(12, 6), "test": Count(4, 2)}
+            patch.setattr(registry.load("datasets", name), "table", table)
+        yield
+
+
+@pytest.mark.usefixtures("benchmarks")
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_row_of_table_3_trains_and_is_evaluated(name, tmp_path):
+    """With the data set and the backbone that it names, but small images and random weights."""
+    small = ["model.backbone.weights=null", "images.resize=36", "images.crop=32", "device=cpu"]
+    if not name.startswith("pretrained"):
+        small += ["train.iterations=2", "model.embedding_size=8"]
+        small += {
+            "shuffle": ["sampler.batch_size=12"],
+            "m_per_class": ["sampler.classes=6", "sampler.per_class=2"],
+            "hard_class": ["sampler.classes=6"],
+        }[load(name).sampler.name]
+    config = load(name, [*small, f"output={tmp_path}"])
+    assert config.dataset.name == SHORT[name.rpartition("_")[2]]
+    assert config.model.backbone.name == "bn_inception"
+    result = runner.run(config, reporter=Reporter(quiet=True))
+    assert result["iterations"] == (0 if name.startswith("pretrained") else 2)
+    assert result["dataset"]["images"] == 4
+    assert [int(k) for k in result["recall"]] == list(config.evaluate.ks)
+    assert all(0 <= value <= 1 for value in result["recall"].values())
+
+
+def test_there_are_twelve_rows_on_three_data_sets():
+    assert len(BENCHMARKS) == 36
 
 
 @pytest.fixture(scope="module")
@@ -31,32 +82,21 @@ def photographs(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", OTHERS)
 def test_it_trains(name, photographs, tmp_path):
-    checked = load(name, [*SMALL, f"output={tmp_path}", *stand_ins(name, photographs)])
-    result = runner.run(checked, reporter=Reporter(quiet=True))
+    small = ["train.iterations=2", "model.backbone={name: convnet, width: 4}", "device=cpu"]
+    if name.endswith("_folder"):
+        small += ["images.resize=36", "images.crop=32", f"dataset.root={photographs}"]
+    config = load(name, [*small, f"output={tmp_path}"])
+    result = runner.run(config, reporter=Reporter(quiet=True))
     assert result["iterations"] == 2
-    assert result["loss"] == checked.loss.name
+    assert result["loss"] == config.loss.name
     assert 0 <= result["recall"]["1"] <= 1
 
 
-def stand_ins(name, photographs):
-    """Return what to set for data that is not at hand: photographs for the three benchmarks."""
-    kind = name.rpartition("_")[2]
-    if kind == "glyphs":
-        return []
-    settings = ["images.resize=36", "images.crop=32"]
-    if kind == "folder":
-        return [*settings, f"dataset.root={photographs}"]
-    settings += [f"dataset={{name: image_folder, root: {photographs}}}", "model.embedding_size=8"]
-    if name.startswith(("cce", "proxy_nca")):
-        return [*settings, "sampler.batch_size=12"]
-    return [*settings, "sampler.classes=6"]
-
-
 def test_they_are_of_all_kinds():
-    kinds = {name.rpartition("_")[2] for name in TRAINED}
-    assert kinds == {"glyphs", "folder", "cub", "cars", "sop"}
+    kinds = {name.rpartition("_")[2] for name in shipped()}
+    assert kinds == {"glyphs", "folder", *SHORT}
 
 
 TABLE = Path(__file__).resolve().parent.parent.parent / "shared" / "paper" / "tables.yaml"
@@ -65,9 +105,8 @@ TABLE = Path(__file__).resolve().parent.parent.parent / "shared" / "paper" / "ta
 @pytest.mark.skipif(not TABLE.is_file(), reason="the paper's tables are not at hand")
 def test_every_row_of_table_3_is_there_with_the_paper_s_numbers():
     rows = yaml.safe_load(TABLE.read_text("utf-8"))["table3"]
-    names = {"cub": "cub200", "cars": "cars196", "sop": "sop"}
     for row, numbers in rows["rows"].items():
-        for short, key in names.items():
+        for short, key in SHORT.items():
             paper = load(f"{row}_{short}").paper
             assert (paper.row, paper.dataset) == (numbers["title"], key)
             wanted = dict(zip(rows["columns"][key], numbers[key], strict=True))

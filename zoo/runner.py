@@ -409,6 +409,9 @@ def _introduce(experiment: Experiment, folder: RunFolder, reporter: Reporter) ->
         if data is not None:
             sizes = f"{len(data.class_names):,} classes, {len(data):,} images"
             reporter.say(f"{split:<8} {config.dataset.name}: {sizes}")
+    layout = getattr(experiment.test, "layout", None)
+    if layout is not None:
+        reporter.say(f"data     {layout}, in {getattr(experiment.test, 'folder', None)}")
     count = sum(p.numel() for p in embedder.parameters()) / 1e6
     size = embedder.embedding_size
     reporter.say(f"model    {config.model.backbone.name}, {size}-d, {count:.2f} M parameters")
