@@ -428,15 +428,14 @@ def _twins(seen: list[_Seen]) -> Iterator[Finding]:
 def _oddities(seen: list[_Seen]) -> Iterator[Finding]:
     for split in _SPLITS:
         mine = [one for one in seen if one.split == split]
+        gray = [one.name for one in mine if one.look.gray]
+        tiny = [one.name for one in mine if one.look.tiny]
         for names, what in (
-            ([one.name for one in mine if one.look.gray], "gray images"),
-            (
-                [one.name for one in mine if one.look.tiny],
-                f"images with a side under {_TINY} pixels",
-            ),
+            (gray, "gray images"),
+            (tiny, f"images with a side under {_TINY} pixels"),
         ):
             if names:
-                yield Finding("note", f"{len(names):,} {what}: {_some(names)}", split)
+                yield Finding("note", f"{what} ({len(names):,}): {_some(names)}", split)
 
 
 # ---- small things

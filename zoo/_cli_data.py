@@ -38,11 +38,13 @@ _SHOWN = 100  # findings on a terminal
 @app.command("list")
 def list_() -> None:
     """List the data sets: their size, where they are on this machine, and in which layout."""
-    table = Table(title="datasets", title_justify="left", title_style="bold", box=None)
-    for head in ("name", "what it is", "size of a split", "on this machine", "bytes"):
-        table.add_column(head, overflow="fold", justify="right" if head == "bytes" else "left")
+    table = Table(box=None, pad_edge=False, caption_justify="left")
+    for head in ("name", "classes", "images", "bytes", "on this machine"):
+        number = head in ("classes", "images", "bytes")
+        table.add_column(head, overflow="fold", justify="right" if number else "left")
     for name in registry.names("datasets"):
         table.add_row(*_row(registry.component("datasets", name)))
+    table.caption = "classes and images: for training + for testing, as published"
     stdout().print(table)
 
 
@@ -70,7 +72,7 @@ def verify(name: Name, root: Root = None) -> None:
     if len(shown) < len(findings):
         console.print(f"and {len(findings) - len(shown):,} more; all of them with | cat")
     counts = Counter(one.severity for one in findings)
-    bad = [f"{counts[s]:,} {s}s" for s in ("error", "warning") if counts[s]]
+    bad = [_count(counts[one], one) for one in ("error", "warning") if counts[one]]
     console.print(f"{name}: {' and '.join(bad) or 'nothing is wrong'}", markup=False)
     if bad:
         raise typer.Exit(1)
@@ -120,30 +122,32 @@ def _row(component: Component) -> tuple[str, ...]:
             raise UserError(component.broken)
         target = registry.load("datasets", component.name)
     except UserError as error:
-        return f"[red]{name}[/]", f"[red]broken: {escape(str(error))}[/]", "", "", ""
-    table = getattr(target, "table", {})
-    sizes = "\n".join(f"{split}: {count}" for split, count in table.items())
-    return f"[cyan]{name}[/]", escape(component.summary), sizes, *_place(component.name, target)
+        return f"[red]{name}[/]", "", "", "", f"[red]broken: {escape(_plain(str(error)))}[/]"
+    table: dict[str, Count] = getattr(target, "table", {})
+    classes = " + ".join(f"{count.classes:,}" for count in table.values())
+    images = " + ".join(f"{count.images:,}" for count in table.values())
+    return f"[cyan]{name}[/]", classes, images, *_place(component.name, target)
 
 
 def _place(name: str, target: Any) -> tuple[str, str]:
-    """Return where a data set is, or what to do, and its size."""
+    """Return the size of a data set on this machine, and where it is or what to do."""
     from zoo import _data
 
     if not getattr(target, "sources", ()):
         wants = any(p.name == "root" for p in registry.describe("datasets", name).parameters)
-        return "yours: dataset.root=<folder>" if wants else "needs no files", ""
+        return "", "yours: dataset.root=<folder>" if wants else "needs no files"
     folder = data_dir(name)
     if not folder.exists():
-        return escape(f"not here; zoo data download {name}\nputs it into {folder}"), ""
+        return "", escape(_plain(f"not in {folder}") + f"; zoo data download {name}")
     try:
         found: Survey = target.survey(content=False)
     except UserError as error:
-        return f"[yellow]{escape(_plain(str(error).splitlines()[0]))}[/]", ""
-    wrong = f"[red]{len(found.findings):,} errors; zoo data verify {escape(name)}[/]"
-    lines = [escape(_plain(str(found.folder))), escape(found.layout)]
-    lines += [wrong] if found.findings else []
-    return "\n".join(lines), decimal(_data.size(found.folder or folder))
+        return "", f"[yellow]{escape(_plain(str(error).splitlines()[0]))}[/]"
+    where = escape(f"{_plain(str(found.folder))}\n{found.layout}")
+    if found.findings:
+        wrong = _count(len(found.findings), "error")
+        where += f"\n[red]{wrong}; zoo data verify {escape(name)}[/]"
+    return decimal(_data.size(found.folder or folder)), where
 
 
 def _print_place(name: str, found: Survey) -> None:
@@ -175,6 +179,10 @@ def _findings(findings: Sequence[Finding]) -> Table:
         where, what = escape(_plain(one.where)), escape(_plain(one.what))
         table.add_row(f"[{_COLOURS[one.severity]}]{one.severity}[/]", where, what)
     return table
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + "s" * (number != 1)
 
 
 def _plain(text: str) -> str:

@@ -177,7 +177,7 @@ def test_survey(tmp_path):
     assert lines[0].startswith("error: 'car_ims/000004.jpg': ")
     assert lines[1:] == [
         "warning: 'car_ims/000003.jpg': the same file in both splits: 'car_ims/000016.jpg'",
-        "note: 'train': 1 gray images: 'car_ims/000001.jpg'",
+        "note: 'train': gray images (1): 'car_ims/000001.jpg'",
     ]
 
 

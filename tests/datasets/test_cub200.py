@@ -355,10 +355,10 @@ def test_survey(odd):
     within = ("note", f"{same}of one class: {'images/' + TEST[2]!r}", f"images/{TEST[1]}")
     assert found[3:6] == [label, across, within]
     assert found[6:] == [
-        ("note", f"1 gray images: {'images/' + TRAIN[0]!r}", "train"),
-        ("note", f"1 images with a side under 32 pixels: {'images/' + TRAIN[2]!r}", "train"),
-        ("note", f"1 gray images: {'images/' + TEST[0]!r}", "test"),
-        ("note", f"1 images with a side under 32 pixels: {'images/' + TEST[4]!r}", "test"),
+        ("note", f"gray images (1): {'images/' + TRAIN[0]!r}", "train"),
+        ("note", f"images with a side under 32 pixels (1): {'images/' + TRAIN[2]!r}", "train"),
+        ("note", f"gray images (1): {'images/' + TEST[0]!r}", "test"),
+        ("note", f"images with a side under 32 pixels (1): {'images/' + TEST[4]!r}", "test"),
     ]
     lines = train.verify()
     assert len(lines) == len(found)

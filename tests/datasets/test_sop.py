@@ -122,7 +122,7 @@ def test_survey(folder):
     assert lines[1:] == [
         "warning: 'bicycle_final/111085122871_2.JPG': the same file in both splits: "
         "'bicycle_final/111265328556_1.JPG'",
-        "note: 'train': 1 gray images: 'bicycle_final/111085122871_0.JPG'",
+        "note: 'train': gray images (1): 'bicycle_final/111085122871_0.JPG'",
     ]
 
 
