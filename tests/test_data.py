@@ -573,6 +573,18 @@ def test_a_run_without_its_data_set_says_in_three_lines_what_to_do(config, monke
     assert re.search(r"or put .*MD5 [0-9a-f]{32}\).* into '.*': that command then checks", third)
 
 
+def test_a_run_says_which_layout_was_recognised(data, monkeypatch, capsys, tmp_path):
+    replicas.cub_folders(data / "cub200")
+    small = ["model.backbone={name: convnet, width: 2}", "images.resize=36", "images.crop=32"]
+    monkeypatch.setattr(sys, "argv", ["zoo", "run", "pretrained_cub", *small, "device=cpu"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+    layout = replicas.LAYOUTS["cub_folders"].title
+    assert f"\ndata     {layout}, in {data / 'cub200'}\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_known_of_the_files_is_well_formed(name):
     sources = registry.load("datasets", name).sources

@@ -144,8 +144,9 @@ def _place(name: str, target: Any) -> tuple[str, str]:
     except UserError as error:
         return "", f"[yellow]{escape(_plain(str(error).splitlines()[0]))}[/]"
     where = escape(f"{_plain(str(found.folder))}\n{found.layout}")
-    if found.findings:
-        wrong = _count(len(found.findings), "error")
+    errors = sum(one.severity == "error" for one in found.findings)
+    if errors:
+        wrong = _count(errors, "error")
         where += f"\n[red]{wrong}; zoo data verify {escape(name)}[/]"
     return decimal(_data.size(found.folder or folder)), where
 

@@ -76,13 +76,13 @@ def download(
     sources = _mirrored(name, getattr(target, "sources", ()), urls)
     folder = data_dir(name) if root is None else _expanded(root)
     before = _look(target, folder)
-    if before is not None and not before.findings:
+    if before is not None:
+        _check_whole(name, before)
         reporter.say(f"{name} is there already")
         return before
     _get(name, sources, folder, reporter)
     found: Survey = target.survey(str(folder), content=False)
-    if found.findings:
-        raise UserError(_not_whole(name, found))
+    _check_whole(name, found)
     return found
 
 
@@ -190,14 +190,13 @@ def _get(name: str, sources: Sequence[Source], folder: Path, reporter: Reporter)
         )
 
 
-def _not_whole(name: str, found: Survey) -> str:
-    lines = [f"  {one}" for one in found.findings[:_LISTED]]
-    if len(found.findings) > _LISTED:
-        lines.append(f"  and {len(found.findings) - _LISTED:,} more")
-    return "\n".join(
-        [
-            f"{name}: {str(found.folder)!r}, {found.layout}, is not whole",
-            *lines,
-            "  move that folder away, and run again to get it anew",
-        ]
-    )
+def _check_whole(name: str, found: Survey) -> None:
+    errors = [one for one in found.findings if one.severity == "error"]
+    if not errors:
+        return
+    lines = [f"  {one.where!r}: {one.what}" for one in errors[:_LISTED]]
+    if len(errors) > _LISTED:
+        lines.append(f"  and {len(errors) - _LISTED:,} more")
+    title = f"{name}: {str(found.folder)!r}, {found.layout}, is not whole"
+    advice = "  move that folder away, and run again to get it anew"
+    raise UserError("\n".join([title, *lines, advice]))
