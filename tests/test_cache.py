@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
 import pickle
@@ -285,13 +284,18 @@ def test_a_disk_without_room_is_said_before(folder, monkeypatch):
     assert keep(two[0])  # one fits
 
 
-def test_a_disk_that_fills_up_is_said_and_left_as_it_was(folder, monkeypatch):
-    def full(self):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(cache._Growing, "_flush", full)
-    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\); make roo"):
-        keep(Photographs())
+def test_a_disk_that_fills_up_is_said_and_left_as_it_was(folder):
+    """The system's limit on the size of a file ends it in the midst of a write."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
+    try:
+        with pytest.raises(
+            UserError, match=r"\.part' cannot be written \(File too large\); make ro"
+        ):
+            keep(Photographs())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [p.suffix for p in folder.iterdir()] == [".lock"]
 
 

@@ -16,8 +16,9 @@ import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import PIL
@@ -158,7 +159,7 @@ def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
     with _told(file.part):
         file.part.touch()
     try:
-        with file.part.open("r+b") as handle:
+        with file.part.open("r+b", buffering=0) as handle:
             growing = _Growing(handle, file.shape)
             what = f"images {growing.count:,} to {len(file.dataset) - 1:,} are decoded once"
             reporter.say(f"cache    {what}: {decimal(file.size())} in {file.path}")
@@ -198,7 +199,7 @@ class _Growing:
     NumPy pads the header, so that it is of the same length whatever the count.
     """
 
-    def __init__(self, handle: BinaryIO, shape: tuple[int, ...]) -> None:
+    def __init__(self, handle: FileIO, shape: tuple[int, ...]) -> None:
         self.handle, self.shape, self.path = handle, shape, Path(handle.name)
         self.count = self.sure = self._read_count()
         with _told(self.path):
@@ -208,8 +209,10 @@ class _Growing:
 
     def append(self, images: Tensor) -> None:
         """Write images behind the others, and now and then flush them to the disk."""
+        left = memoryview(images.contiguous().numpy()).cast("B")
         with _told(self.path):
-            self.handle.write(images.contiguous().numpy().data)
+            while left:
+                left = left[self.handle.write(left) :]
         self.count += len(images)
         if self.count - self.sure >= _UNTIL_SURE:
             self.make_sure()
@@ -217,10 +220,10 @@ class _Growing:
     def make_sure(self) -> None:
         """Flush what was written to the disk, and only then count it."""
         with _told(self.path):
-            self._flush()
+            os.fsync(self.handle.fileno())
             end = self.handle.tell()
             self._write_count()
-            self._flush()
+            os.fsync(self.handle.fileno())
             self.handle.seek(end)
         self.sure = self.count
 
@@ -239,17 +242,14 @@ class _Growing:
         self.handle.seek(0)
         np.lib.format.write_array_header_1_0(self.handle, header)
 
-    def _flush(self) -> None:
-        self.handle.flush()
-        os.fsync(self.handle.fileno())
-
 
 def _check_room(files: list[_File]) -> None:
     """Refuse to begin what would end with a full disk."""
-    needed = sum(file.lacking() for file in files)
     folder = cache_dir() / "images"
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(there).free
+    with _told(folder):
+        needed = sum(file.lacking() for file in files)
+        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        free = shutil.disk_usage(there).free
     if needed > free:
         raise UserError(
             f"images.cache needs {decimal(needed)} in {str(folder)!r}, where {decimal(free)} are "
