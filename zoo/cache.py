@@ -148,10 +148,9 @@ class _File:
         """Return the bytes of all images."""
         return len(self.dataset) * math.prod(self.shape)
 
-    def lacking(self) -> int:
-        """Return the bytes that are still to be written."""
-        begun = self.part.stat().st_size if self.part.exists() else 0
-        return max(0, self.size() - begun)
+    def begun(self) -> int:
+        """Return the bytes that are written already."""
+        return self.part.stat().st_size if self.part.exists() else 0
 
 
 def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
@@ -246,8 +245,9 @@ class _Growing:
 def _check_room(files: list[_File]) -> None:
     """Refuse to begin what would end with a full disk."""
     folder = cache_dir() / "images"
+    wanted = sum(file.size() for file in files)
     with _told(folder):
-        needed = sum(file.lacking() for file in files)
+        needed = wanted - sum(file.begun() for file in files)
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(there).free
     if needed > free:
