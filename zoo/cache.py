@@ -208,7 +208,7 @@ class _Growing:
 
     def append(self, images: Tensor) -> None:
         """Write images behind the others, and now and then flush them to the disk."""
-        left = memoryview(images.contiguous().numpy()).cast("B")
+        left = images.contiguous().numpy().data.cast("B")
         with _told(self.path):
             while left:
                 left = left[self.handle.write(left) :]
