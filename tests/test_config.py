@@ -449,7 +449,8 @@ def test_digest_ignores_what_does_not_matter():
     for override in (
         *("name=other", "seed=3", "device=cpu", "output=elsewhere", "loss.scale=64.0"),
         *("train.workers=3", "train.log_every=7", "train.checkpoint_every=7"),
-        *("evaluate.batch_size=3", "evaluate.backend=faiss", "loss.reweight=true"),
+        *("evaluate.batch_size=3", "evaluate.backend=faiss", "images.cache=true"),
+        "loss.reweight=true",
         "paper={table: a, row: b, dataset: c, recall: {1: 3}}",
     ):
         assert load("ok.yaml", [override]).digest() == digest, override

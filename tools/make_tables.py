@@ -82,12 +82,37 @@ def _step(found: dict[str, Any]) -> str:
     return f"{1e3 * found['median_seconds']:.1f} | {found['peak_mb']:.0f}"
 
 
+def pipeline(name: str) -> str:
+    """Return the table of benchmarks/pipeline.py."""
+    report = _report(name)
+    speeds = report["loading"]["images_per_core_second"]
+    ways = {
+        "decoded": "Pillow, torchvision's transforms",
+        "zoo, no cache": "the zoo, decoding",
+        "zoo, cache": "the zoo, `images.cache`",
+    }
+    lines = ["| loading, on one core | images/s | |", "|---|---:|---:|"]
+    for way, title in ways.items():
+        ratio = speeds[way] / speeds["decoded"]
+        lines.append(f"| {title} | {speeds[way]:,.0f} | {ratio:.1f} times |")
+    training = report["training"]
+    loop = training["throughput_to_one_batch"]
+    alone = report["batch"] / training["seconds_of_a_step"]["one batch"]
+    lines += [
+        f"| **MobileNetV2 at 112 px, {training['device']}** | | |",
+        f"| one batch in memory | {alone:.1f} | |",
+        f"| the loop, checkpoints included | {loop * alone:.1f} | {100 * loop:.1f} % |",
+    ]
+    return "\n".join(lines) + _where(report)
+
+
 MAKERS: dict[str, Callable[[], str]] = {
     "glyphs": lambda: runs("glyphs"),
     "birds": lambda: runs("birds"),
     "ice": lambda: ice("ice"),
     "recall": lambda: recall("recall"),
     "losses": lambda: losses("losses"),
+    "pipeline": lambda: pipeline("pipeline"),
 }
 
 

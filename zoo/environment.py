@@ -57,6 +57,13 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep what is freed, for the whole process; elsewhere do nothing.
 

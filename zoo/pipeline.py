@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -22,6 +23,24 @@ from zoo.schema import Images
 
 TF: Any = functional  # it takes PIL images as well, whatever it declares
 
+_CPU = torch.device("cpu")
+
+
+class Cut(NamedTuple):
+    """Which part of each image of a batch is wanted.
+
+    Attributes:
+        corners: int64 (N, 3): top and left in the image with its border, and 1 for mirrored.
+        height: of the parts.
+        width: of the parts.
+        pad: pixels of the black border.
+    """
+
+    corners: Tensor
+    height: int
+    width: int
+    pad: int = 0
+
 
 class Batch(NamedTuple):
     """A batch of training images.
@@ -32,6 +51,7 @@ class Batch(NamedTuple):
         state: of the sampler after it, to go on from there.
         images: uint8 (N, channels, height, width).
         labels: int64 (N,).
+        cut: what is still to be cut out of the images; None: nothing.
     """
 
     iteration: int
@@ -39,6 +59,15 @@ class Batch(NamedTuple):
     state: dict[str, Any]
     images: Tensor
     labels: Tensor
+    cut: Cut | None = None
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the images, cut there, and the labels on a device, which is not waited for."""
+        images = self.images.to(device, non_blocking=True)
+        if self.cut is not None:
+            corners = self.cut.corners.to(device, non_blocking=True)
+            images = cut_out(images, self.cut._replace(corners=corners))
+        return images, self.labels.to(device, non_blocking=True)
 
 
 class _Key(NamedTuple):
@@ -56,16 +85,18 @@ def training_batches(
     start: int,
     stop: int,
     workers: int = 0,
-    pin_memory: bool = False,
+    device: torch.device = _CPU,
 ) -> Iterator[Batch]:
     """Yield the batches of iterations start to stop - 1, loaded ahead by the workers.
 
-    A sampler that ``draws_late`` is asked for a batch only when it is due, so without workers.
+    A sampler that ``draws_late`` is asked for a batch only when it is due, so without workers. For
+    another device than the CPU, images that are in memory are handed over whole, to be cut there.
     """
     keys = _Keys(sampler, start, stop)
     if getattr(sampler, "draws_late", False):
         workers = 0
-    return _load(_TrainingSet(dataset, images, seed), keys, workers, pin_memory)
+    whole = device.type != "cpu"
+    return _load(_TrainingSet(dataset, images, seed, whole), keys, workers, device)
 
 
 def evaluation_batches(
@@ -73,13 +104,14 @@ def evaluation_batches(
     images: Images,
     *,
     batch_size: int,
+    start: int = 0,
     workers: int = 0,
-    pin_memory: bool = False,
+    device: torch.device = _CPU,
 ) -> Iterator[Tensor]:
     """Yield the images of a data set in order, resized and centre-cropped; uint8 (N, C, H, W)."""
     size = len(dataset)
-    keys = [range(i, min(i + batch_size, size)) for i in range(0, size, batch_size)]
-    return _load(_TestSet(dataset, images), keys, workers, pin_memory)
+    keys = [range(i, min(i + batch_size, size)) for i in range(start, size, batch_size)]
+    return _load(_TestSet(dataset, images), keys, workers, device)
 
 
 def centre_crops(dataset: ImageDataset, images: Images, indices: Sequence[int]) -> Tensor:
@@ -87,13 +119,33 @@ def centre_crops(dataset: ImageDataset, images: Images, indices: Sequence[int]) 
     return _TestSet(dataset, images)[indices]
 
 
-def _load(dataset: Any, keys: Any, workers: int, pin_memory: bool) -> Iterator[Any]:
+def cut_out(images: Tensor, cut: Cut) -> Tensor:
+    """Return parts of images (N, C, H, W), on their device: one gather, with nothing to wait for.
+
+    Shape:
+        (N, C, cut.height, cut.width)
+    """
+
+    def count(stop: int) -> Tensor:
+        return torch.arange(stop, device=images.device)
+
+    images = torch.nn.functional.pad(images, [cut.pad] * 4)
+    top, left, mirrored = (column[:, None] for column in cut.corners.unbind(1))
+    across = count(cut.width)
+    rows = top + count(cut.height)
+    columns = left + torch.where(mirrored > 0, cut.width - 1 - across, across)
+    which = count(len(images))[:, None, None, None]
+    planes = count(images.shape[1])[:, None, None]
+    return images[which, planes, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def _load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterator[Any]:
     loader: DataLoader[Any] = DataLoader(
         _Guarded(dataset),
         sampler=keys,
         batch_size=None,
         num_workers=workers,
-        pin_memory=pin_memory,
+        pin_memory=device.type == "cuda",
         # Its own generator: the default would draw the workers' seed from the global one, and a
         # resumed run, which draws once more, would then differ in its dropout.
         generator=torch.Generator(),
@@ -134,22 +186,23 @@ class _Keys(Sampler[_Key]):
 
 
 class _TrainingSet(Dataset[Batch]):
-    def __init__(self, dataset: ImageDataset, images: Images, seed: int) -> None:
-        self.dataset, self.images, self.seed = dataset, images, seed
+    def __init__(self, dataset: ImageDataset, images: Images, seed: int, whole: bool) -> None:
+        self.dataset, self.images, self.seed, self.whole = dataset, images, seed, whole
         self.labels = torch.from_numpy(np.asarray(dataset.labels, dtype=np.int64))
 
     def __getitem__(self, key: _Key) -> Batch:
         rng = np.random.default_rng([self.seed, key.iteration])
         draws = rng.random((len(key.indices), 3))
-        pixels = getattr(self.dataset, "images", None)
-        if isinstance(pixels, Tensor) and not self._needs_pil():
-            cut = _cut_together(pixels[key.indices], self.images, draws)
-        else:
-            cut = self._cut_one_by_one(key, rng, draws)
-        return Batch(*key, cut, self.labels[key.indices])
-
-    def _needs_pil(self) -> bool:
-        return self.images.resize is not None or self.images.random_crop == "resized"
+        labels = self.labels[key.indices]
+        pixels = _in_memory(self.dataset, self.images, self.images.pad)
+        if pixels is None or self.images.random_crop == "resized":
+            return Batch(*key, self._cut_one_by_one(key, rng, draws), labels)
+        cut = _random_cut(draws, pixels, self.images)
+        if self.whole:
+            # index_select, as indexing by a list is 14 times slower.
+            whole = pixels.index_select(0, torch.tensor(key.indices))
+            return Batch(*key, whole, labels, cut)
+        return Batch(*key, _cut_some(pixels, key.indices, cut), labels)
 
     def _cut_one_by_one(self, key: _Key, rng: np.random.Generator, draws: Any) -> Tensor:
         # torchvision draws from the global generator, which is the training's: lend it another.
@@ -167,13 +220,67 @@ class _TestSet(Dataset[Tensor]):
         self.dataset, self.images = dataset, images
 
     def __getitem__(self, key: Sequence[int]) -> Tensor:
-        pixels = getattr(self.dataset, "images", None)
-        if isinstance(pixels, Tensor) and self.images.resize is None:
-            whole = pixels[slice(key.start, key.stop) if isinstance(key, range) else list(key)]
-            crop = self.images.crop
-            return whole if crop is None else TF.center_crop(whole, [crop, crop])
+        pixels = _in_memory(self.dataset, self.images)
+        if pixels is not None:
+            return _cut_some(pixels, key, _centre_cut(len(key), pixels, self.images))
         cut = [_centre(_resize(self.dataset[i][0], self.images), self.images) for i in key]
         return _stack(cut, list(key))
+
+
+def _in_memory(dataset: ImageDataset, images: Images, border: int = 0) -> Tensor | None:
+    """Return the images (N, C, H, W) to cut from; None if each has to be decoded or scaled."""
+    pixels = getattr(dataset, "images", None)
+    if not isinstance(pixels, Tensor):
+        return None
+    sides = pixels.shape[-2:]
+    if images.resize is not None and set(sides) != {images.resize}:
+        return None
+    if images.crop is not None and min(sides) < images.crop - 2 * border:
+        return None
+    return pixels
+
+
+def _random_cut(draws: NDArray[np.float64], pixels: Tensor, images: Images) -> Cut:
+    height, width = pixels.shape[-2:]
+    corners = np.zeros((len(draws), 3), dtype=np.int64)
+    if images.crop is not None:
+        room = [side + 2 * images.pad - images.crop + 1 for side in (height, width)]
+        corners[:, :2] = draws[:, :2] * room
+        height = width = images.crop
+    if images.mirror:
+        corners[:, 2] = draws[:, 2] < 0.5
+    return Cut(torch.from_numpy(corners), height, width, images.pad)
+
+
+def _centre_cut(count: int, pixels: Tensor, images: Images) -> Cut:
+    height, width = pixels.shape[-2:]
+    corner = [0, 0, 0]
+    if images.crop is not None:  # rounded as torchvision does
+        corner[:2] = (round((side - images.crop) / 2) for side in (height, width))
+        height = width = images.crop
+    return Cut(torch.tensor([corner] * count), height, width)
+
+
+def _cut_some(pixels: Tensor, indices: Sequence[int], cut: Cut) -> Tensor:
+    """Do on the CPU as :func:`cut_out`; of an image only the part that is wanted is read."""
+    source = pixels.numpy()
+    height, width = source.shape[-2:]
+    parts = np.zeros((len(indices), source.shape[1], cut.height, cut.width), source.dtype)
+    for part, index, (top, left, mirrored) in zip(
+        parts, indices, cut.corners.tolist(), strict=True
+    ):
+        rows, down = _overlap(top - cut.pad, cut.height, height)
+        columns, across = _overlap(left - cut.pad, cut.width, width)
+        target = part[..., ::-1] if mirrored else part
+        target[:, down, across] = source[index, :, rows, columns]
+    return torch.from_numpy(parts)
+
+
+def _overlap(start: int, length: int, side: int) -> tuple[slice, slice]:
+    """Return what a window has in common with a side, as parts of the side and of the window."""
+    first = max(start, 0)
+    last = max(first, min(start + length, side))
+    return slice(first, last), slice(first - start, last - start)
 
 
 def _cut(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
@@ -191,26 +298,6 @@ def _cut(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
     if images.mirror and draw[2] < 0.5:
         image = TF.horizontal_flip(image)
     return _pixels(image)
-
-
-def _cut_together(pixels: Tensor, images: Images, draws: Any) -> Tensor:
-    """Do the same to images (N, C, H, W) that are in memory, without going through PIL."""
-    if images.pad:
-        pixels = TF.pad(pixels, [images.pad])
-    if images.crop is not None:
-        height, width = pixels.shape[-2:]
-        side = images.crop
-        corners = [_offset(draw, height, width, side) for draw in draws]
-        pixels = torch.stack(
-            [
-                pixels[i, :, top : top + side, left : left + side]
-                for i, (top, left) in enumerate(corners)
-            ]
-        )
-    if images.mirror:
-        mirrored = torch.from_numpy(draws[:, 2] < 0.5)
-        pixels[mirrored] = pixels[mirrored].flip(-1)
-    return pixels
 
 
 def _offset(draw: Sequence[float], height: int, width: int, side: int) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from zoo import config as configuration
 from zoo import environment, registry
 from zoo.base import BatchSampler, ImageDataset, Split
+from zoo.cache import CachedImages, decoded_once
 from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.evaluate import Recall, recall_at_k
@@ -88,11 +89,14 @@ def run(
         return _run(config, folder, reporter)
 
 
-def assemble(config: Config) -> Experiment:
-    """Build the components of a config, in an order that the seed determines."""
+def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
+    """Build the components of a config, in an order that the seed determines.
+
+    Images that are to be cached are, which may take a while: the reporter tells.
+    """
     device = choose_device(config.device)
-    test = _build_dataset(config, "test")
-    train = _build_dataset(config, "train") if config.train.iterations else None
+    test, *others = _build_datasets(config, reporter or Reporter())
+    train = others[0] if others else None
     _seed(config.seed)
     backbone = _build("backbones", config.model.backbone, {})
     embedder = Embedder(
@@ -167,7 +171,7 @@ def embed(
         experiment.config.images,
         batch_size=size,
         workers=experiment.workers,
-        pin_memory=experiment.device.type == "cuda",
+        device=experiment.device,
     )
     embedder = experiment.embedder.eval()
     embeddings, features = [], []
@@ -208,7 +212,7 @@ def evaluate(experiment: Experiment, reporter: Reporter) -> Evaluation:
 
 
 def _run(config: Config, folder: RunFolder, reporter: Reporter) -> dict[str, Any]:
-    experiment = assemble(config)
+    experiment = assemble(config, reporter)
     folder.write(CONFIG, configuration.dump(config).encode())
     _introduce(experiment, folder, reporter)
     clock = Clock()
@@ -280,7 +284,7 @@ class _Training:
             start=trainer.iteration,
             stop=total,
             workers=self.experiment.workers,
-            pin_memory=self.experiment.device.type == "cuda",
+            device=self.experiment.device,
         )
         with (
             _stop_on_signal() as stopped,
@@ -420,6 +424,16 @@ def _introduce(experiment: Experiment, folder: RunFolder, reporter: Reporter) ->
     reporter.say(f"device   {environment.device_name(experiment.device)}, {experiment.precision}")
 
 
+def _build_datasets(config: Config, reporter: Reporter) -> Sequence[ImageDataset]:
+    """Return the test split, and behind it that for training if there is any."""
+    splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
+    datasets = [_build_dataset(config, split) for split in splits]
+    side = config.images.resize
+    if not config.images.cache or side is None:
+        return datasets
+    return decoded_once(datasets, side, workers=config.train.workers, reporter=reporter)
+
+
 def _build_dataset(config: Config, split: Split) -> ImageDataset:
     dataset: ImageDataset = _build("datasets", config.dataset, {"split": split})
     if not len(dataset):
@@ -439,11 +453,12 @@ def _seed(seed: int) -> None:
 
 def _default_workers(device: torch.device, dataset: ImageDataset) -> int:
     """Return 0 where batches are cut from memory or the CPU trains anyway, else up to 8."""
-    import os
-
-    if device.type == "cpu" or isinstance(getattr(dataset, "images", None), Tensor):
+    if device.type == "cpu":
         return 0
-    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
+    if isinstance(dataset, CachedImages):  # nothing to decode, but the disk to wait for
+        return min(2, environment.cores())
+    in_memory = isinstance(getattr(dataset, "images", None), Tensor)
+    return 0 if in_memory else min(8, environment.cores())
 
 
 @contextmanager

@@ -85,6 +85,11 @@ class Images(_Spec):
     keep_aspect: bool = Field(
         default=False, description="scale the shorter side to `resize`, the other in proportion"
     )
+    cache: bool = Field(
+        default=False,
+        description="keep the resized images in the cache folder, so that each is decoded once; "
+        "the pixels are the same",
+    )
     crop: int | None = Field(
         default=None,
         ge=1,
@@ -119,6 +124,9 @@ class Images(_Spec):
             yield ("keep_aspect",), "needs images.resize: there is nothing to scale to"
         elif self.keep_aspect and self.crop is None:
             yield ("keep_aspect",), "needs images.crop: images of a batch must be of one size"
+        if self.cache and (self.resize is None or self.keep_aspect):
+            needs = "images.resize, without images.keep_aspect: what is kept is of one size"
+            yield ("cache",), f"needs {needs}; or set images.cache=false"
         if self.crop is None:
             if self.pad:
                 yield ("pad",), "needs images.crop: it is the border for a random crop"
@@ -392,6 +400,7 @@ _INCIDENTAL: Any = {
     "seed": True,
     "device": True,
     "output": True,
+    "images": {"cache"},
     "train": {"workers", "chunk_size", "checkpoint_every", "log_every"},
     "evaluate": {"backend", "batch_size"},
 }

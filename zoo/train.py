@@ -75,8 +75,7 @@ class Trainer:
 
     def step(self, batch: Batch) -> None:
         """Learn from one batch."""
-        images = batch.images.to(self.device, non_blocking=True)
-        labels = batch.labels.to(self.device, non_blocking=True)
+        images, labels = batch.on(self.device)
         self.embedder.train()
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
             embeddings = self._embed(images)
