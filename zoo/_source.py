@@ -55,6 +55,30 @@ def read(target: str) -> Text:
     return Text(broken=f"{module} does not define {name}")
 
 
+def defaults(target: str) -> dict[str, object] | None:
+    """Return the arguments of a class that have a default; None if its source does not tell all.
+
+    It does not where the constructor is inherited or passes arguments on, or where a default is
+    computed.
+    """
+    module, _, name = target.partition(":")
+    path = _find_source(module)
+    try:
+        body = ast.parse(path.read_bytes()).body if path else []
+        (node,) = (n for n in body if isinstance(n, ast.ClassDef) and n.name == name)
+        (init,) = (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+        if node.decorator_list or init.decorator_list or init.args.kwarg or init.args.vararg:
+            return None
+        positional = init.args.args[len(init.args.args) - len(init.args.defaults) :]
+        given = [*zip(positional, init.args.defaults, strict=True)]
+        given += [
+            (a, d) for a, d in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True) if d
+        ]
+        return {argument.arg: ast.literal_eval(value) for argument, value in given}
+    except (SyntaxError, ValueError, OSError):  # also: none of that name, or several
+        return None
+
+
 def find_spec(module: str) -> ModuleSpec | None:
     """Return the spec of a module; its parents are looked up too, but not imported."""
     locations = None

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import traceback
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -22,6 +23,8 @@ from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
     from zoo.checks import Report
+    from zoo.leaderboard import Board
+    from zoo.schema import Config
 
 app = typer.Typer(
     help="Compare, reproduce, write, check and use losses for deep metric learning.",
@@ -69,25 +72,45 @@ def run(
 ) -> None:
     """Train and evaluate an experiment; ends in a leaderboard.
 
-    The same command goes on with a run that was stopped. A finished run is not run again.
+    Ctrl-C saves what was done and ends with status 1; the same command goes on from there. A
+    finished run is not run again: its result is shown.
 
     Examples: [cyan]zoo run ice_glyphs[/], [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32
     seed=1[/]
     """
     from zoo import config as configuration
+    from zoo import leaderboard
+    from zoo.results import RunFolder
 
-    checked = configuration.load(config, overrides or [])
+    settings, reporter = overrides or [], Reporter(quiet=quiet)
+    known = None if restart else configuration.guess(config, settings)
+    if known is not None and RunFolder.of(known).finished:  # torch would take seconds to import
+        reporter.say(RunFolder.of(known).finished_message)
+        output, result = known.output, RunFolder.of(known).result()
+    else:
+        checked = configuration.load(config, settings)
+        output, result = checked.output, _run(config, checked, settings, restart, reporter)
+    console = stdout()
+    for board in leaderboard.boards([result]) if quiet else _boards(Path(output)):
+        if any(result["run"] == r["run"] for row in board.rows for r in row.results):
+            console.print(leaderboard.to_table(board, console.width, highlight=result["run"]))
+
+
+def _run(
+    source: str, checked: Config, overrides: list[str], restart: bool, reporter: Reporter
+) -> dict[str, Any]:
+    """Run an experiment; say what ended it and how to go on, if that is not its last iteration."""
     import torch
 
-    from zoo import environment, leaderboard, runner
+    from zoo import environment, runner
     from zoo.train import DivergedError
 
     environment.keep_freed_memory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     try:
-        result = runner.run(checked, restart=restart, reporter=Reporter(quiet=quiet))
+        return runner.run(checked, overrides, restart=restart, reporter=reporter)
     except (runner.InterruptedRunError, KeyboardInterrupt) as error:
-        again = shlex.join(["zoo", "run", config, *(overrides or [])])
+        again = shlex.join(["zoo", "run", source, *overrides])
         _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
         raise typer.Exit(1) from None
     except DivergedError as error:
@@ -96,10 +119,6 @@ def run(
     except torch.cuda.OutOfMemoryError:
         _complain("the GPU's memory is full: use smaller batches, images or a smaller backbone")
         raise typer.Exit(1) from None
-    console = stdout()
-    for board in leaderboard.boards(leaderboard.load(checked.output)):
-        if any(result["run"] == r["run"] for row in board.rows for r in row.results):
-            console.print(leaderboard.to_table(board, highlight=result["config"]))
 
 
 @app.command("list")
@@ -237,11 +256,23 @@ def leaderboard_(
     from zoo import leaderboard
 
     console = stdout()
-    for board in leaderboard.boards(leaderboard.load(directory)):
+    for board in _boards(directory):
         if markdown:
             typer.echo(leaderboard.to_markdown(board))
         else:
-            console.print(leaderboard.to_table(board))
+            console.print(leaderboard.to_table(board, console.width), "")
+
+
+def _boards(directory: Path) -> list[Board]:
+    """Return the boards of a folder; what in it is damaged is said on stderr."""
+    from zoo import leaderboard
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = leaderboard.boards(leaderboard.load(directory))
+    for warning in caught:
+        _complain(str(warning.message), "warning: ")
+    return found
 
 
 def _check(name: str, arguments: dict[str, Any], only: list[str]) -> Report:

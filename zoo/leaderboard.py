@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from zoo import _differences
 from zoo.errors import UserError
-from zoo.results import RESULT, RunFolder
+from zoo.results import CONFIG, RESULT, RunFolder
 
 
 class Score(NamedTuple):
@@ -35,12 +38,14 @@ class Row:
         recall: score by K.
         features: score by K of the pooled features below the embedding, where it was measured.
         paper: what the paper reports, by K, in percent.
+        settings: what sets it apart from the other rows, as the command line has it.
     """
 
     results: tuple[dict[str, Any], ...]
     recall: dict[int, Score]
     features: dict[int, Score]
     paper: dict[int, float]
+    settings: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,22 +53,19 @@ class Row:
         return str(self.results[0]["config"])
 
     @property
+    def loss(self) -> str:
+        """The loss that it was trained with; a dash if it was not trained."""
+        return self.results[0]["loss"] or "–"
+
+    @property
+    def network(self) -> tuple[str, str]:
+        """The backbone, and the size of the embedding."""
+        return str(self.results[0]["backbone"]), str(self.results[0]["embedding_size"])
+
+    @property
     def minutes(self) -> float:
         """Mean minutes of training."""
         return statistics.fmean(r["seconds"]["training"] for r in self.results) / 60
-
-    def lines(self, ks: Sequence[int]) -> list[list[str]]:
-        """Return the cells of the row, and of the lines below it for features and paper."""
-        first = self.results[0]
-        facts = [first["loss"] or "–", first["backbone"], str(first["embedding_size"])]
-        head = [self.name, *facts, str(len(self.results))]
-        found = [[*head, *_scores(self.recall, ks), f"{self.minutes:.1f}"]]
-        blank = [""] * len(facts)
-        if self.features:
-            found.append(["  pooled features", *blank, "", *_scores(self.features, ks), ""])
-        if self.paper:
-            found.append(["  paper", *blank, "", *_differences(self, ks), ""])
-        return found
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,31 @@ class Board:
     """The experiments on one data set, best first.
 
     Attributes:
-        title: the data set, with its fingerprint where another one has the same name.
+        title: the data set; with its fingerprint where another board would have the same title.
+        size: how many classes and images were searched, as far as that is known.
         ks: every K that one of the rows has.
         rows: sorted by the first K.
+        shared: settings of all rows that say nothing else, where they differ in some.
     """
 
     title: str
+    size: str
     ks: tuple[int, ...]
     rows: tuple[Row, ...]
+    shared: tuple[str, ...] = ()
 
 
-_HEAD = ("config", "loss", "backbone", "size", "seeds")
+class _Line(NamedTuple):
+    """A line of a board: its cells, the row that it belongs to, and whether it is the first."""
+
+    cells: list[str]
+    row: Row
+    first: bool
+
+
+_WHAT_TO_DO = "name a folder with runs, or make one: zoo run ice_glyphs"
+_TEXT = ("config", "settings", "loss", "backbone")  # the other columns hold numbers
+_NETWORK = ("backbone", "size")
 
 
 def load(directory: str | Path) -> list[dict[str, Any]]:
@@ -93,15 +109,19 @@ def load(directory: str | Path) -> list[dict[str, Any]]:
     """
     root = Path(directory)
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; `zoo run` makes it, or name another one")
+        problem = "is not a folder" if root.exists() else "there is no such folder"
+        raise UserError(f"{root}: {problem}; {_WHAT_TO_DO}")
     found, damaged = [], []
     for path in sorted(root.rglob(RESULT)):
+        folder = RunFolder(path.parent)
         try:
-            found.append(RunFolder(path.parent).result())
+            result = folder.result()
         except UserError as error:
             damaged.append(str(error))
+            continue
+        found.append(result if "settings" in result else {**result, "settings": folder.settings()})
     if not found:
-        raise UserError("\n".join(damaged) or f"{root}: no finished run in it; `zoo run` makes one")
+        raise UserError("\n".join(damaged) or _nothing_in(root))
     for message in damaged:
         warnings.warn(message, stacklevel=2)
     return found
@@ -111,56 +131,156 @@ def boards(results: Iterable[dict[str, Any]]) -> list[Board]:
     """Sort results into boards; data sets of the same name but other images are kept apart."""
     by_data: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for result in results:
-        data = result["dataset"]
-        by_data.setdefault((data["name"], data.get("fingerprint", "")), []).append(result)
-    names = [name for name, _ in by_data]
+        mark = result["dataset"].get("fingerprint", "")
+        by_data.setdefault((_title(result["dataset"]), mark), []).append(result)
+    titles = Counter(title for title, _ in by_data)
     return [
-        _board(f"{name} ({mark})" if names.count(name) > 1 else name, of_data)
-        for (name, mark), of_data in sorted(by_data.items())
+        _board(f"{title} ({mark})" if titles[title] > 1 else title, of_data)
+        for (title, mark), of_data in sorted(by_data.items())
     ]
 
 
-def to_table(board: Board, highlight: str | None = None) -> Table:
-    """Return a board for the terminal; ``highlight`` is the name of a config."""
-    title = Text(f"Recall@K, percent: {board.title}", style="italic")
-    table = Table(title=title, title_justify="left")
-    for i, head in enumerate([*_HEAD, *(f"R@{k}" for k in board.ks), "minutes"]):
-        table.add_column(head, justify="left" if i < 3 else "right", no_wrap=i >= 3)
-    for row in board.rows:
-        first, *below = row.lines(board.ks)
-        table.add_row(*map(Text, first), style="bold" if row.name == highlight else "")
-        for line in below:
-            table.add_row(*line, style="dim")
-    return table
+def to_table(board: Board, width: int | None = None, highlight: str | None = None) -> Group:
+    """Return a board for the terminal.
+
+    Args:
+        board: the board.
+        width: the characters that there is room for; by default as many as it takes.
+        highlight: the name of a run, whose row stands out.
+    """
+    table = _table(board, highlight, narrow=False)
+    if width is not None and Console(width=10_000).measure(table).maximum > width:
+        table = _table(board, highlight, narrow=True)
+    title = f"Recall@K in percent, {_heading(board)}"
+    if _same_network(board):
+        title += "; {}, {}-d".format(*board.rows[0].network)
+    below = [Text(_caption(board), style="dim")] if board.shared else []
+    return Group(Text(title, style="bold"), table, *below)
 
 
 def to_markdown(board: Board) -> str:
     """Return a board as a Markdown table under its heading."""
-    heads = [*_HEAD, *(f"R@{k}" for k in board.ks), "minutes"]
-    lines = [heads, ["---"] * 3 + ["---:"] * (len(heads) - 3)]
+    heads = _heads(board)
+    lines = [heads, ["---" if head in _TEXT else "---:" for head in heads]]
+    lines += [[cell.strip() for cell in line.cells] for line in _lines(board)]
+    text = "\n".join("| " + " | ".join(map(_escape, line)) + " |" for line in lines)
+    shared = f"\n{_escape(_caption(board))}.\n" if board.shared else ""
+    return f"### {_escape(_heading(board))}\n\n{text}\n{shared}"
+
+
+def _table(board: Board, highlight: str | None, narrow: bool) -> Table:
+    """Return the table, without the network where it is the same in all rows."""
+    heads = _heads(board)
+    kept = [i for i, head in enumerate(heads) if not (_same_network(board) and head in _NETWORK)]
+    table = Table(box=None, pad_edge=False)
+    for i in kept:
+        number = heads[i] not in _TEXT
+        table.add_column(
+            heads[i], justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
+    for line in _lines(board):
+        cells = [_cell(line.cells[i], narrow and heads[i] not in _TEXT) for i in kept]
+        found = any(result["run"] == highlight for result in line.row.results)
+        table.add_row(*cells, style="dim" if not line.first else "bold" if found else "")
+    return table
+
+
+def _same_network(board: Board) -> bool:
+    return len({row.network for row in board.rows}) == 1
+
+
+def _cell(text: str, narrow: bool) -> Text:
+    """Return a cell; a narrow one has what follows the number below it."""
+    number, space, rest = text.partition(" ") if narrow else (text, "", "")
+    return Text.assemble(number, ("\n" + rest, "dim")) if space else Text(number)
+
+
+def _heading(board: Board) -> str:
+    return f"{board.title}: {board.size}" if board.size else board.title
+
+
+def _caption(board: Board) -> str:
+    return f"Unless said otherwise: {' '.join(board.shared)}"
+
+
+def _heads(board: Board) -> list[str]:
+    settings = ["settings"] if board.shared or any(row.settings for row in board.rows) else []
+    ks = [f"R@{k}" for k in board.ks]
+    return ["config", *settings, "loss", "backbone", "size", "seeds", *ks, "minutes"]
+
+
+def _lines(board: Board) -> Iterator[_Line]:
+    """Yield the line of each row, and those below it for features and paper."""
+    heads, ks = _heads(board), board.ks
+    blank = [""] * (len(heads) - len(ks) - 2)
     for row in board.rows:
-        lines += row.lines(board.ks)
-    text = "\n".join("| " + " | ".join(_escape(c.strip()) for c in line) + " |" for line in lines)
-    return f"### {_escape(board.title)}\n\n{text}\n"
+        settings = [" ".join(row.settings)] if "settings" in heads else []
+        head = [row.name, *settings, row.loss, *row.network, str(len(row.results))]
+        yield _Line([*head, *_scores(row.recall, ks), f"{row.minutes:.1f}"], row, True)
+        if row.features:
+            cells = ["  pooled features", *blank, *_scores(row.features, ks), ""]
+            yield _Line(cells, row, False)
+        if row.paper:
+            yield _Line(["  paper", *blank, *_against_paper(row, ks), ""], row, False)
+
+
+def _nothing_in(root: Path) -> str:
+    """Return that no run is finished, and what there is instead."""
+    begun = [path.parent.name for path in sorted(root.rglob(CONFIG))]
+    if not begun:
+        return f"{root}: no finished run in it; {_WHAT_TO_DO}"
+    names = ", ".join(begun[:3]) + (", ..." if len(begun) > 3 else "")
+    return (
+        f"{root}: no finished run in it, but {len(begun)} that began: {names}; the command that "
+        "began one goes on with it"
+    )
+
+
+def _title(data: Mapping[str, Any]) -> str:
+    """Return what a data set is called: by its folder where that is what makes it."""
+    name, folder = data["name"], data.get("folder")
+    return f"{folder} ({name})" if folder else str(name)
+
+
+def _size(data: Mapping[str, Any]) -> str:
+    known = [(data.get(what), what) for what in ("classes", "images")]
+    return ", ".join(f"{count:,} {what}" for count, what in known if count is not None)
 
 
 def _board(title: str, results: Sequence[dict[str, Any]]) -> Board:
     groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for result in results:
         groups.setdefault((result["config"], result["digest"]), {})[result["seed"]] = result
-    rows = [_row([runs[seed] for seed in sorted(runs)]) for runs in groups.values()]
+    experiments = [[runs[seed] for seed in sorted(runs)] for runs in groups.values()]
+    known = [next((r["settings"] for r in runs if r.get("settings")), None) for runs in experiments]
+    own, shared = _differences.find(known)
+    rows = [_row(runs, settings) for runs, settings in zip(experiments, own, strict=True)]
+    rows = _told_apart(rows)
     ks = tuple(sorted({k for row in rows for k in row.recall}))
     rows.sort(key=lambda row: (-row.recall[min(row.recall)].mean, row.name))
-    return Board(title, ks, tuple(rows))
+    return Board(title, _size(results[0]["dataset"]), ks, tuple(rows), tuple(shared))
 
 
-def _row(results: Sequence[dict[str, Any]]) -> Row:
+def _told_apart(rows: Sequence[Row]) -> list[Row]:
+    """Return rows of which no two look alike: if need be, they show their digest."""
+    looks = [(row.name, row.settings, row.loss, row.network) for row in rows]
+    alike = Counter(looks)
+    return [
+        replace(row, settings=(*row.settings, f"digest {row.results[0]['digest']}"))
+        if alike[look] > 1
+        else row
+        for row, look in zip(rows, looks, strict=True)
+    ]
+
+
+def _row(results: Sequence[dict[str, Any]], settings: Iterable[str]) -> Row:
     paper = (results[0].get("paper") or {}).get("recall", {})
     return Row(
         tuple(results),
         _average([r["recall"] for r in results]),
         _average([r["recall_of_features"] for r in results if "recall_of_features" in r]),
         {int(k): v for k, v in paper.items() if v is not None},
+        tuple(settings),
     )
 
 
@@ -177,7 +297,7 @@ def _scores(recall: dict[int, Score], ks: Sequence[int]) -> list[str]:
     return [str(recall[k]) if k in recall else "–" for k in ks]
 
 
-def _differences(row: Row, ks: Sequence[int]) -> list[str]:
+def _against_paper(row: Row, ks: Sequence[int]) -> list[str]:
     """Return the paper's values, each with how far the row is above it."""
     cells = []
     for k in ks:
