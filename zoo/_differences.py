@@ -101,11 +101,13 @@ def _can_have(key: _Key, leaves: Mapping[_Key, str]) -> bool:
 def _usual(key: _Key, known: Sequence[Mapping[_Key, str]]) -> str | None:
     """Return the value that most have, if most have the component; None if there is none.
 
-    So there is one at most for a path, and it can be told without the component.
+    So there is one at most for a path, and it can be told without the component. It takes three:
+    of two, each is better told its own.
     """
     values = Counter(leaves[key] for leaves in known if key in leaves)
+    total = values.total()
     value, count = values.most_common(1)[0]
-    return value if 2 * values.total() > len(known) and 2 * count > values.total() else None
+    return value if 2 * total > len(known) and 2 * count > total and count > 2 else None
 
 
 def _shown(key: _Key, value: str) -> str:

@@ -56,26 +56,24 @@ def read(target: str) -> Text:
 
 
 def defaults(target: str) -> dict[str, object] | None:
-    """Return the arguments of a class that have a default; None if its source does not tell all.
+    """Return the arguments of a class that have a default; None if the source does not tell all.
 
-    It does not where the constructor is inherited or passes arguments on, or where a default is
-    computed.
+    It does not where a constructor passes arguments on, or where a default is computed.
     """
     module, _, name = target.partition(":")
-    path = _find_source(module)
     try:
-        body = ast.parse(path.read_bytes()).body if path else []
-        (node,) = (n for n in body if isinstance(n, ast.ClassDef) and n.name == name)
-        (init,) = (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
-        if node.decorator_list or init.decorator_list or init.args.kwarg or init.args.vararg:
+        module, arguments = _constructor(module, name)
+        if arguments.kwarg or arguments.vararg:
             return None
-        positional = init.args.args[len(init.args.args) - len(init.args.defaults) :]
-        given = [*zip(positional, init.args.defaults, strict=True)]
+        positional = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+        given = [*zip(positional, arguments.defaults, strict=True)]
         given += [
-            (a, d) for a, d in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True) if d
+            (argument, value)
+            for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if value is not None
         ]
-        return {argument.arg: ast.literal_eval(value) for argument, value in given}
-    except (SyntaxError, ValueError, OSError):  # also: none of that name, or several
+        return {argument.arg: _constant(module, value) for argument, value in given}
+    except (SyntaxError, ValueError, OSError, ImportError, RecursionError):
         return None
 
 
@@ -111,6 +109,51 @@ def _find_source(module: str) -> Path | None:
     if spec is None or spec.origin is None or not spec.has_location:
         return None
     return Path(spec.origin)
+
+
+def _definition(module: str, name: str) -> tuple[str, ast.AST]:
+    """Return what a name of a module stands for, and the module that says so, through imports.
+
+    Raises:
+        ValueError: if it is not said once, plainly.
+    """
+    path = _find_source(module)
+    found: list[tuple[str, ast.AST]] = []
+    for node in ast.parse(path.read_bytes()).body if path else []:
+        if isinstance(node, ast.ClassDef) and node.name == name and not node.decorator_list:
+            found.append((module, node))
+        elif isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
+            found.append((module, node.value))
+        elif isinstance(node, ast.ImportFrom):
+            package = module.rpartition(".")[0]
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
+            found += [_definition(source, original) for original in names]
+    (definition,) = found
+    return definition
+
+
+def _constructor(module: str, name: str) -> tuple[str, ast.arguments]:
+    """Return the arguments of a class's constructor, and the module that it is written in."""
+    module, node = _definition(module, name)
+    if not isinstance(node, ast.ClassDef):
+        raise ValueError(f"{name} is no class")
+    own = [item for item in node.body if getattr(item, "name", None) == "__init__"]
+    if not own:
+        (base,) = node.bases  # of several, which one has it would have to be worked out
+        return _constructor(module, ast.unparse(base))
+    (init,) = own
+    if not isinstance(init, ast.FunctionDef) or init.decorator_list:
+        raise ValueError(f"{name} has no plain constructor")
+    return module, init.args
+
+
+def _constant(module: str, node: ast.AST) -> object:
+    """Return the value of a literal, or of a name that stands for one."""
+    if isinstance(node, ast.Name):
+        return _constant(*_definition(module, node.id))
+    value: object = ast.literal_eval(node)
+    return value
 
 
 def _import_problem(tree: ast.Module) -> str | None:

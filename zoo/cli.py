@@ -72,11 +72,13 @@ def run(
 ) -> None:
     """Train and evaluate an experiment; ends in a leaderboard.
 
-    Ctrl-C saves what was done and ends with status 1; the same command goes on from there. A
-    finished run is not run again: its result is shown.
+    Ctrl-C saves what was done; the same command goes on from there.
+    A finished run is not run again: its result is shown.
 
-    Examples: [cyan]zoo run ice_glyphs[/], [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32
-    seed=1[/]
+    Exit status: 0 done, 1 stopped or diverged, 2 the input was wrong.
+
+    Examples: [cyan]zoo run ice_glyphs[/],
+    [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32 seed=1[/]
     """
     from zoo import config as configuration
     from zoo import leaderboard

@@ -281,6 +281,7 @@ def _check(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
             yield from found
             if not found:
                 parent[key] = _with_defaults(kind, spec)
+    yield from _pointless_miner(data)
     try:
         Config.model_validate(data)
     except ValidationError as error:
@@ -328,6 +329,20 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
         if message.startswith("missing"):
             message += f"; give it in the file, or as {_dotted((*keys, *inner))}=..."
         yield (*keys, *inner), message
+
+
+def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
+    """Yield that the loss has no use for the pairs of a miner."""
+    name = dig(data, ("loss", "name"))
+    if dig(data, ("miner", "name")) is None or not isinstance(name, str):
+        return
+    try:
+        mined = getattr(registry.load("losses", name), "mined", None)
+    except UserError:
+        return
+    if mined is False:
+        message = f"{name} looks at whole batches, not at mined pairs; set miner=null"
+        yield ("miner",), message
 
 
 def _error(problems: list[Problem]) -> UserError:

@@ -164,7 +164,7 @@ def to_markdown(board: Board) -> str:
     lines = [heads, ["---" if head in _TEXT else "---:" for head in heads]]
     lines += [[cell.strip() for cell in line.cells] for line in _lines(board)]
     text = "\n".join("| " + " | ".join(map(_escape, line)) + " |" for line in lines)
-    shared = f"\n{_escape(_caption(board))}.\n" if board.shared else ""
+    shared = f"\n{_escape(_caption(board))}\n" if board.shared else ""
     return f"### {_escape(_heading(board))}\n\n{text}\n{shared}"
 
 

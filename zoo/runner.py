@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import shlex
 import signal
@@ -134,6 +135,7 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         _build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
         for d in levels
     ]
+    _check_call(config.loss.name, losses[0])
     experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
         experiment.device
     )
@@ -143,6 +145,20 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         check_batch(batch_size, levels[0])
     if config.miner is not None:
         experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
+
+
+def _check_call(name: str, loss: nn.Module) -> None:
+    """Refuse a loss that cannot be called as training calls it."""
+    try:
+        inspect.signature(loss.forward).bind("embeddings", "labels", "indices_tuple")
+    except TypeError as error:
+        raise UserError(
+            f"{name}: training calls loss(embeddings, labels, indices_tuple), which its forward "
+            f"does not take ({error}); define it as forward(self, embeddings, labels, "
+            "indices_tuple=None, ref_emb=None, ref_labels=None)"
+        ) from None
+    except ValueError:  # written in C: nothing to look at
+        return
 
 
 def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:

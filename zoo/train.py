@@ -87,7 +87,8 @@ class Trainer:
         loss = torch.stack([of_level.reshape(()) for of_level in losses])
         total = loss.sum()
         self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(self.scaler.scale(total))
+        with _blaming(f"the backward pass of {self.loss_name} in iteration {self.iteration + 1}"):
+            torch.autograd.backward(self.scaler.scale(total))
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
         self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
