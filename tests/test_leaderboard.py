@@ -161,8 +161,12 @@ def test_a_folder_of_images_is_called_by_its_name(tmp_path):
         found["dataset"] |= {"folder": folder, "classes": 42, "images": images}
         return found
 
+    copied = run("d", "flowers_2", "f1", 10)
+    old = result("e", {1: 0.5}, dataset="image_folder", fingerprint="f1")
     write(
         tmp_path,
+        old,
+        copied,
         run("a", "birds", "f0", 2474),
         run("b", "flowers", "f1", 10),
         run("c", "birds", "f2", 9),
@@ -173,6 +177,7 @@ def test_a_folder_of_images_is_called_by_its_name(tmp_path):
         ("birds (image_folder) (f2)", "42 classes, 9 images"),
         ("flowers (image_folder)", "42 classes, 10 images"),
     ]
+    assert [row.name for row in found[2].rows] == ["b", "d", "e"]
     heading = "flowers (image_folder): 42 classes, 10 images"
     assert text(found[2]).startswith(f"Recall@K in percent, {heading}; convnet, 64-d\n")
     assert leaderboard.to_markdown(found[2]).startswith(
@@ -216,6 +221,16 @@ def test_markdown_shows_hostile_names_as_they_are(tmp_path):
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert "&lt;script>\\|a\\_b &amp; \\*x\\*" in leaderboard.to_markdown(board)
     assert "<script>|a_b & *x*" in text(board)
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path):
+    hostile = result("x", {1: 0.5}, dataset="\x1b[2Jd") | {"loss": "\x1b[31mred\n"}
+    hostile["settings"] = {"\x1b]0;title\x07": 1}
+    other = result("y", {1: 0.5}, dataset="\x1b[2Jd") | {"settings": {"\x1b]0;title\x07": 2}}
+    write(tmp_path, hostile, other)
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", leaderboard.to_markdown(board) + text(board))
+    assert r"\x1b[31mred\n" in text(board)
 
 
 def test_markup_in_names_is_text(tmp_path):

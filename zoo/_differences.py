@@ -45,17 +45,20 @@ def find(experiments: Sequence[Mapping[str, Any] | None]) -> Differences:
         experiments: the settings of each, as ``Config.settings`` returns them; None where they are
             not known.
     """
-    known = [dict(_leaves(_relevant(settings))) for settings in experiments if settings]
     found = [dict(_leaves(_relevant(settings or {}))) for settings in experiments]
+    known = [leaves for leaves in found if leaves]
     keys = dict.fromkeys(key for leaves in known for key in leaves)
     differing = [key for key in keys if key.path not in _IN_COLUMNS and _differs(key, known)]
     usual = {key: _usual(key, known) for key in differing}
-    own = [
-        [_shown(k, leaves[k]) for k in differing if k in leaves and leaves[k] != usual[k]]
-        for leaves in found
-    ]
     shared = [_shown(key, value) for key, value in usual.items() if value is not None]
-    return Differences(own, shared)
+    return Differences([_own(leaves, usual) for leaves in found], shared)
+
+
+def _own(leaves: Mapping[_Key, str], usual: Mapping[_Key, str | None]) -> list[str]:
+    """Return the settings of an experiment that are not the usual ones."""
+    if not leaves and usual:
+        return ["not recorded"]
+    return [_shown(k, leaves[k]) for k, v in usual.items() if k in leaves and leaves[k] != v]
 
 
 def _relevant(settings: Mapping[str, Any]) -> dict[str, Any]:

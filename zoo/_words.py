@@ -51,5 +51,10 @@ def as_setting(value: object) -> str:
     return " ".join(inline(value).split())
 
 
+def printable(text: str) -> str:
+    """Return a text that cannot steer a terminal, whoever wrote it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def hint(key: str, known: Collection[str]) -> str:
     return did_you_mean(key, known) or "; there are " + ", ".join(known)

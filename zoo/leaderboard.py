@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zoo import _differences
+from zoo._words import printable
 from zoo.errors import UserError
 from zoo.results import CONFIG, RESULT, RunFolder
 
@@ -131,12 +132,13 @@ def boards(results: Iterable[dict[str, Any]]) -> list[Board]:
     """Sort results into boards; data sets of the same name but other images are kept apart."""
     by_data: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for result in results:
-        mark = result["dataset"].get("fingerprint", "")
-        by_data.setdefault((_title(result["dataset"]), mark), []).append(result)
-    titles = Counter(title for title, _ in by_data)
+        data = result["dataset"]
+        by_data.setdefault((data["name"], data.get("fingerprint", "")), []).append(result)
+    titled = [(_title(of_data), mark, of_data) for (_, mark), of_data in by_data.items()]
+    titles = Counter(title for title, _, _ in titled)
     return [
         _board(f"{title} ({mark})" if titles[title] > 1 else title, of_data)
-        for (title, mark), of_data in sorted(by_data.items())
+        for title, mark, of_data in sorted(titled, key=lambda found: found[:2])
     ]
 
 
@@ -196,11 +198,11 @@ def _cell(text: str, narrow: bool) -> Text:
 
 
 def _heading(board: Board) -> str:
-    return f"{board.title}: {board.size}" if board.size else board.title
+    return printable(f"{board.title}: {board.size}" if board.size else board.title)
 
 
 def _caption(board: Board) -> str:
-    return f"Unless said otherwise: {' '.join(board.shared)}"
+    return printable(f"Unless said otherwise: {' '.join(board.shared)}")
 
 
 def _heads(board: Board) -> list[str]:
@@ -216,7 +218,9 @@ def _lines(board: Board) -> Iterator[_Line]:
     for row in board.rows:
         settings = [" ".join(row.settings)] if "settings" in heads else []
         head = [row.name, *settings, row.loss, *row.network, str(len(row.results))]
-        yield _Line([*head, *_scores(row.recall, ks), f"{row.minutes:.1f}"], row, True)
+        yield _Line(
+            [*map(printable, head), *_scores(row.recall, ks), f"{row.minutes:.1f}"], row, True
+        )
         if row.features:
             cells = ["  pooled features", *blank, *_scores(row.features, ks), ""]
             yield _Line(cells, row, False)
@@ -236,15 +240,20 @@ def _nothing_in(root: Path) -> str:
     )
 
 
-def _title(data: Mapping[str, Any]) -> str:
-    """Return what a data set is called: by its folder where that is what makes it."""
-    name, folder = data["name"], data.get("folder")
-    return f"{folder} ({name})" if folder else str(name)
+def _title(results: Sequence[dict[str, Any]]) -> str:
+    """Return what a data set is called: by its folder, if one was given."""
+    data = [result["dataset"] for result in results]
+    folder = next((d["folder"] for d in data if d.get("folder")), None)
+    return f"{folder} ({data[0]['name']})" if folder else str(data[0]["name"])
 
 
-def _size(data: Mapping[str, Any]) -> str:
-    known = [(data.get(what), what) for what in ("classes", "images")]
-    return ", ".join(f"{count:,} {what}" for count, what in known if count is not None)
+def _size(results: Sequence[dict[str, Any]]) -> str:
+    """Return how large a data set is, as far as a result says so."""
+    found: dict[str, Any] = {}
+    for result in results:
+        found |= result["dataset"]
+    known = [f"{found[what]:,} {what}" for what in ("classes", "images") if found.get(what)]
+    return ", ".join(known)
 
 
 def _board(title: str, results: Sequence[dict[str, Any]]) -> Board:
@@ -258,7 +267,7 @@ def _board(title: str, results: Sequence[dict[str, Any]]) -> Board:
     rows = _told_apart(rows)
     ks = tuple(sorted({k for row in rows for k in row.recall}))
     rows.sort(key=lambda row: (-row.recall[min(row.recall)].mean, row.name))
-    return Board(title, _size(results[0]["dataset"]), ks, tuple(rows), tuple(shared))
+    return Board(title, _size(results), ks, tuple(rows), tuple(shared))
 
 
 def _told_apart(rows: Sequence[Row]) -> list[Row]:
