@@ -5,16 +5,16 @@ from __future__ import annotations
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from zoo import _differences
+from zoo import _differences, _narrow
 from zoo._words import printable
 from zoo.errors import UserError
 from zoo.results import CONFIG, RESULT, RunFolder
@@ -98,7 +98,6 @@ class _Line(NamedTuple):
 
 _WHAT_TO_DO = "name a folder with runs, or make one: zoo run ice_glyphs"
 _TEXT = ("config", "settings", "loss", "backbone")  # the other columns hold numbers
-_NETWORK = ("backbone", "size")
 
 
 def load(directory: str | Path) -> list[dict[str, Any]]:
@@ -143,19 +142,28 @@ def boards(results: Iterable[dict[str, Any]]) -> list[Board]:
 
 
 def to_table(board: Board, width: int | None = None, highlight: str | None = None) -> Group:
-    """Return a board for the terminal.
+    """Return a board for the terminal; a network that all rows have is in its title.
 
     Args:
         board: the board.
         width: the characters that there is room for; by default as many as it takes.
         highlight: the name of a run, whose row stands out.
     """
-    table = _table(board, highlight, narrow=False)
-    if width is not None and Console(width=10_000).measure(table).maximum > width:
-        table = _table(board, highlight, narrow=True)
-    title = f"Recall@K in percent, {_heading(board)}"
-    if _same_network(board):
-        title += "; {}, {}-d".format(*board.rows[0].network)
+    told = _shared_network(board)
+    heads, lines, cells = _grid(board, told)
+    if width is not None and _narrow.width_of(cells) > width:
+        heads, lines, cells = _grid(board, told, stacked=True)
+        cells = _narrow.fit(cells, [n for n, head in enumerate(heads) if head not in _TEXT], width)
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="left" if head in _TEXT else "right", overflow="fold")
+    for line, row in zip(lines, cells[1:], strict=True):
+        found = any(result["run"] == highlight for result in line.row.results)
+        style = "dim" if not line.first else "bold" if found else ""
+        table.add_row(*map(_cell, row), style=style)
+    title = f"Recall@K in percent, {_heading(board)}" + (
+        f"; {', '.join(told.values())}" if told else ""
+    )
     below = [Text(_caption(board), style="dim")] if board.shared else []
     return Group(Text(title, style="bold"), table, *below)
 
@@ -170,31 +178,29 @@ def to_markdown(board: Board) -> str:
     return f"### {_escape(_heading(board))}\n\n{text}\n{shared}"
 
 
-def _table(board: Board, highlight: str | None, narrow: bool) -> Table:
-    """Return the table, without the network where it is the same in all rows."""
-    heads = _heads(board)
-    kept = [i for i, head in enumerate(heads) if not (_same_network(board) and head in _NETWORK)]
-    table = Table(box=None, pad_edge=False)
-    for i in kept:
-        number = heads[i] not in _TEXT
-        table.add_column(
-            heads[i], justify="right" if number else "left", no_wrap=number, overflow="fold"
-        )
-    for line in _lines(board):
-        cells = [_cell(line.cells[i], narrow and heads[i] not in _TEXT) for i in kept]
-        found = any(result["run"] == highlight for result in line.row.results)
-        table.add_row(*cells, style="dim" if not line.first else "bold" if found else "")
-    return table
+def _shared_network(board: Board) -> dict[str, str]:
+    """Return what all rows have in common of their network, in words, by column."""
+    backbones, sizes = ({row.network[i] for row in board.rows} for i in (0, 1))
+    found = {"backbone": printable(*backbones)} if len(backbones) == 1 else {}
+    return found | ({"size": f"{printable(*sizes)}-d"} if len(sizes) == 1 else {})
 
 
-def _same_network(board: Board) -> bool:
-    return len({row.network for row in board.rows}) == 1
+def _grid(
+    board: Board, left_out: Collection[str], stacked: bool = False
+) -> tuple[list[str], list[_Line], list[list[str]]]:
+    """Return the heads, the lines, and the cells of both without some columns."""
+    heads, lines = _heads(board, stacked), list(_lines(board, stacked))
+    kept = [i for i, head in enumerate(heads) if head not in left_out]
+    cells = [[row[i] for i in kept] for row in (heads, *(line.cells for line in lines))]
+    return cells[0], lines, cells
 
 
-def _cell(text: str, narrow: bool) -> Text:
-    """Return a cell; a narrow one has what follows the number below it."""
-    number, space, rest = text.partition(" ") if narrow else (text, "", "")
-    return Text.assemble(number, ("\n" + rest, "dim")) if space else Text(number)
+def _cell(text: str) -> Text:
+    """Return a cell; what is indented or a deviation is less than what is above it."""
+    lines = [
+        (line, "dim" if line.startswith(("  ", "±", "(")) else "") for line in text.split("\n")
+    ]
+    return Text("\n").join(Text(line, style) for line, style in lines)
 
 
 def _heading(board: Board) -> str:
@@ -205,22 +211,29 @@ def _caption(board: Board) -> str:
     return printable(f"Unless said otherwise: {' '.join(board.shared)}")
 
 
-def _heads(board: Board) -> list[str]:
-    settings = ["settings"] if board.shared or any(row.settings for row in board.rows) else []
+def _heads(board: Board, stacked: bool = False) -> list[str]:
+    differ = board.shared or any(row.settings for row in board.rows)
+    settings = ["settings"] if differ and not stacked else []
     ks = [f"R@{k}" for k in board.ks]
     return ["config", *settings, "loss", "backbone", "size", "seeds", *ks, "minutes"]
 
 
-def _lines(board: Board) -> Iterator[_Line]:
-    """Yield the line of each row, and those below it for features and paper."""
-    heads, ks = _heads(board), board.ks
+def _lines(board: Board, stacked: bool = False) -> Iterator[_Line]:
+    """Yield the line of each row, and those below it for features and paper.
+
+    Args:
+        board: the board.
+        stacked: whether settings stand below the name, not in a column.
+    """
+    heads, ks = _heads(board, stacked), board.ks
     blank = [""] * (len(heads) - len(ks) - 2)
     for row in board.rows:
-        settings = [" ".join(row.settings)] if "settings" in heads else []
-        head = [row.name, *settings, row.loss, *row.network, str(len(row.results))]
-        yield _Line(
-            [*map(printable, head), *_scores(row.recall, ks), f"{row.minutes:.1f}"], row, True
-        )
+        settings = [printable(setting) for setting in row.settings]
+        name = "\n  ".join([printable(row.name), *(settings if stacked else [])])
+        column = [" ".join(settings)] if "settings" in heads else []
+        rest = map(printable, (row.loss, *row.network, str(len(row.results))))
+        cells = [name, *column, *rest, *_scores(row.recall, ks), f"{row.minutes:.1f}"]
+        yield _Line(cells, row, True)
         if row.features:
             cells = ["  pooled features", *blank, *_scores(row.features, ks), ""]
             yield _Line(cells, row, False)
