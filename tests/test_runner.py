@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -393,27 +394,30 @@ def test_what_pml_does_not_check_is_told_in_one_line(tmp_path, setting):
 
 
 @pytest.mark.parametrize(
-    ("forward", "fits"),
+    ("forward", "alone", "mined"),
     [
-        (lambda self, embeddings, labels: embeddings.sum(), False),
-        (lambda self, embeddings, labels, *, indices_tuple=None: embeddings.sum(), False),
-        (lambda self, embeddings, labels, mined=None: embeddings.sum(), True),
-        (lambda self, *given: given[0].sum(), True),
+        (lambda self, embeddings, labels: embeddings.sum(), True, False),
+        (lambda self, embeddings, labels, *, indices_tuple=None: embeddings.sum(), True, False),
+        (lambda self, embeddings, labels, pairs=None: embeddings.sum(), True, True),
+        (lambda self, *given: given[0].sum(), True, True),
+        (lambda self, embeddings: embeddings.sum(), False, False),
     ],
 )
 def test_a_loss_that_cannot_be_called_is_refused_before_training(
-    tmp_path, monkeypatch, forward, fits
+    tmp_path, monkeypatch, forward, alone, mined
 ):
     monkeypatch.setattr(zoo.registry, "_registered", {})
     zoo.register("losses", "mine")(type("Mine", (nn.Module,), {"forward": forward}))
-    if fits:
-        assert run(tmp_path, "loss=mine", "train.iterations=1")
-        return
-    with pytest.raises(UserError) as error:
-        run(tmp_path, "loss=mine")
-    assert str(error.value).startswith("mine: training calls loss(embeddings, labels, indices_tup")
-    assert "labels, indices_tuple=None, ref_emb=None, ref_labels=None)" in str(error.value)
-    assert not (folder(tmp_path, "loss=mine").path / "config.yaml").exists()
+    for fits, miner in ((alone, "null"), (mined, "semihard")):
+        settings = ["loss=mine", f"miner={miner}", "train.iterations=1"]
+        if fits:
+            assert run(tmp_path, *settings)
+            continue
+        with pytest.raises(UserError) as error:
+            run(tmp_path, *settings)
+        assert re.match(r"mine: with(out)? a miner, training calls loss\(embed", str(error.value))
+        assert "labels, indices_tuple=None, ref_emb=None, ref_labels=None)" in str(error.value)
+        assert not (folder(tmp_path, *settings).path / "config.yaml").exists()
 
 
 def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):

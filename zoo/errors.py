@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from traceback import FrameSummary
+    import traceback
 
 
 class UserError(ValueError):
@@ -31,24 +30,25 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 def blame(what: str, error: Exception) -> UserError:
     """Return in one message that a component failed: what it said, and in which call."""
-    import traceback
-
-    frames = traceback.extract_tb(error.__traceback__)
-    # A line of torch says nothing to the author of a loss; the one that led there does.
-    own = [frame for frame in frames if not _is_torchs(frame.filename)] or frames
-    where = f" ({_place(own[-1])})" if own else ""
+    frame = frame_of(error)
+    where = f" ({_place(frame)})" if frame else ""
     reason = " ".join(str(error).split())[:500]
     return UserError(
         f"{what} failed: {type(error).__name__}: {reason}{where}; ZOO_TRACEBACK=1 shows the calls"
     )
 
 
-def _place(frame: FrameSummary) -> str:
+def frame_of(error: Exception) -> traceback.FrameSummary | None:
+    """Return the innermost call that raised an error, but for those of torch."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    torch = getattr(sys.modules.get("torch"), "__path__", ())
+    own = [frame for frame in frames if not frame.filename.startswith(tuple(torch))]
+    return next(reversed(own or frames), None)
+
+
+def _place(frame: traceback.FrameSummary) -> str:
     """Return file and line, with what stands there unless it only raises the error."""
     line = "" if (frame.line or "raise").startswith("raise") else f": {frame.line}"
     return f"{frame.filename}:{frame.lineno}{line}"
-
-
-def _is_torchs(filename: str) -> bool:
-    torch = getattr(sys.modules.get("torch"), "__file__", None)
-    return torch is not None and Path(filename).is_relative_to(Path(torch).parent)

@@ -161,9 +161,8 @@ def to_table(board: Board, width: int | None = None, highlight: str | None = Non
         found = any(result["run"] == highlight for result in line.row.results)
         style = "dim" if not line.first else "bold" if found else ""
         table.add_row(*map(_cell, row), style=style)
-    title = f"Recall@K in percent, {_heading(board)}" + (
-        f"; {', '.join(told.values())}" if told else ""
-    )
+    network = ", ".join(told.values())
+    title = "; ".join(filter(None, [f"Recall@K in percent, {_heading(board)}", network]))
     below = [Text(_caption(board), style="dim")] if board.shared else []
     return Group(Text(title, style="bold"), table, *below)
 

@@ -135,7 +135,7 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         _build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
         for d in levels
     ]
-    _check_call(config.loss.name, losses[0])
+    _check_call(losses[0], config)
     experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
         experiment.device
     )
@@ -147,15 +147,18 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
 
 
-def _check_call(name: str, loss: nn.Module) -> None:
+def _check_call(loss: nn.Module, config: Config) -> None:
     """Refuse a loss that cannot be called as training calls it."""
+    assert config.loss is not None
+    given = ["embeddings", "labels", *(["indices_tuple"] if config.miner else [])]
     try:
-        inspect.signature(loss.forward).bind("embeddings", "labels", "indices_tuple")
+        inspect.signature(loss.forward).bind(*given)
     except TypeError as error:
+        with_or_without = "with" if config.miner else "without"
         raise UserError(
-            f"{name}: training calls loss(embeddings, labels, indices_tuple), which its forward "
-            f"does not take ({error}); define it as forward(self, embeddings, labels, "
-            "indices_tuple=None, ref_emb=None, ref_labels=None)"
+            f"{config.loss.name}: {with_or_without} a miner, training calls "
+            f"loss({', '.join(given)}), which its forward does not take ({error}); define it as "
+            "forward(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None)"
         ) from None
     except ValueError:  # written in C: nothing to look at
         return
