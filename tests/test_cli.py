@@ -190,6 +190,15 @@ def test_a_finished_run_is_shown_without_torch(command, tmp_path):
     assert "R@1" in done.stdout
 
 
+def test_ctrl_c_before_training_says_how_to_go_on_too(command, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zoo.config, "load", stopped)
+    status, _, err = command("run", "ice_glyphs", "loss.scale=7")
+    assert (status, err) == (1, "stopped; to go on: zoo run ice_glyphs loss.scale=7\n")
+
+
 def test_a_damaged_result_is_a_warning(command, tmp_path):
     command("run", "ice_glyphs", "train.iterations=0", "model.backbone.width=2", "device=cpu")
     (tmp_path / "runs" / "bad").mkdir()

@@ -24,7 +24,6 @@ from zoo.progress import Reporter, stdout
 if TYPE_CHECKING:
     from zoo.checks import Report
     from zoo.leaderboard import Board
-    from zoo.schema import Config
 
 app = typer.Typer(
     help="Compare, reproduce, write, check and use losses for deep metric learning.",
@@ -80,28 +79,46 @@ def run(
     Examples: [cyan]zoo run ice_glyphs[/],
     [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32 seed=1[/]
     """
-    from zoo import config as configuration
     from zoo import leaderboard
-    from zoo.results import RunFolder
 
     settings, reporter = overrides or [], Reporter(quiet=quiet)
-    known = None if restart else configuration.guess(config, settings)
-    if known is not None and RunFolder.of(known).finished:  # torch would take seconds to import
-        reporter.say(RunFolder.of(known).finished_message)
-        output, result = known.output, RunFolder.of(known).result()
-    else:
-        checked = configuration.load(config, settings)
-        output, result = checked.output, _run(config, checked, settings, restart, reporter)
+    try:
+        found = None if restart else _finished(config, settings, reporter)
+        output, result = found or _run(config, settings, restart, reporter)
+    except KeyboardInterrupt as error:
+        again = shlex.join(["zoo", "run", config, *settings])
+        _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
+        raise typer.Exit(1) from None
     console = stdout()
-    for board in leaderboard.boards([result]) if quiet else _boards(Path(output)):
+    for board in leaderboard.boards([result]) if quiet else _boards(output):
         if any(result["run"] == r["run"] for row in board.rows for r in row.results):
             console.print(leaderboard.to_table(board, console.width, highlight=result["run"]))
 
 
+def _finished(
+    config: str, overrides: list[str], reporter: Reporter
+) -> tuple[Path, dict[str, Any]] | None:
+    """Return where a finished run is and its result, without torch, which takes seconds to import.
+
+    None if it is not finished, or if torch is needed to tell.
+    """
+    from zoo import config as configuration
+    from zoo.results import RunFolder
+
+    checked = configuration.guess(config, overrides)
+    if checked is None or not RunFolder.of(checked).finished:
+        return None
+    reporter.say(RunFolder.of(checked).finished_message)
+    return Path(checked.output), RunFolder.of(checked).result()
+
+
 def _run(
-    source: str, checked: Config, overrides: list[str], restart: bool, reporter: Reporter
-) -> dict[str, Any]:
-    """Run an experiment; say what ended it and how to go on, if that is not its last iteration."""
+    config: str, overrides: list[str], restart: bool, reporter: Reporter
+) -> tuple[Path, dict[str, Any]]:
+    """Run an experiment and return where it is and its result, or say what went wrong."""
+    from zoo import config as configuration
+
+    checked = configuration.load(config, overrides)
     import torch
 
     from zoo import environment, runner
@@ -110,17 +127,16 @@ def _run(
     environment.keep_freed_memory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     try:
-        return runner.run(checked, overrides, restart=restart, reporter=reporter)
-    except (runner.InterruptedRunError, KeyboardInterrupt) as error:
-        again = shlex.join(["zoo", "run", source, *overrides])
-        _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
-        raise typer.Exit(1) from None
+        result = runner.run(checked, overrides, restart=restart, reporter=reporter)
+    except runner.InterruptedRunError as error:
+        raise KeyboardInterrupt(str(error)) from None
     except DivergedError as error:
         _complain(str(error))
         raise typer.Exit(1) from None
     except torch.cuda.OutOfMemoryError:
         _complain("the GPU's memory is full: use smaller batches, images or a smaller backbone")
         raise typer.Exit(1) from None
+    return Path(checked.output), result
 
 
 @app.command("list")
