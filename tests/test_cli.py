@@ -123,9 +123,12 @@ def test_config_without_a_name_lists_the_shipped_ones(command):
 def test_leaderboard_of_nothing(command, tmp_path):
     status, _, err = command("leaderboard")
     assert status == 2
-    assert "no such folder" in err
+    assert err.startswith("error: runs: there is no such folder; ")
+    assert "zoo run ice_glyphs" in err
     (tmp_path / "runs").mkdir()
-    assert "no finished run" in command("leaderboard")[2]
+    status, _, err = command("leaderboard")
+    assert status == 2
+    assert err.startswith("error: runs: no finished run in it; ")
 
 
 def test_run_and_leaderboard(command, tmp_path):
@@ -136,15 +139,75 @@ def test_run_and_leaderboard(command, tmp_path):
     assert "test     glyphs: 1,161 classes" in err
     result = json.loads(next((tmp_path / "runs").glob("*/result.json")).read_text())
     assert f"{100 * result['recall']['1']:.2f}" in out
+    for part in HEADER:
+        assert part in err
     status, again, err = command("run", "ice_glyphs", *settings)
     assert (status, again) == (0, out)
-    assert "is finished" in err
+    said = "is finished; its result (--restart forgets it and trains anew):\n"
+    assert err == f"runs/{result['run']} {said}"
     status, out, _ = command("leaderboard", "--markdown")
     assert status == 0
-    assert out.startswith("### glyphs\n\n| config | loss |")
+    assert out.startswith("### glyphs: 1,161 classes, 13,587 images\n\n| config | loss |")
     status, quiet, err = command("run", "ice_glyphs", *settings, "--restart", "--quiet")
     assert err == ""
     assert "R@1" in quiet
+    other = command("run", "ice_glyphs", *settings, "loss.scale=16")[1]
+    assert "loss.scale=64" in other
+    assert "loss.scale=16" in other
+    quiet = command("run", "ice_glyphs", *settings, "loss.scale=16", "-q")[1]
+    assert quiet.count("ice_glyphs") == 1
+
+
+HEADER = (
+    "changed  train.iterations=1 model.backbone.width=2 device=cpu\n",
+    "test     glyphs: 1,161 classes, 13,587 images\n",
+    "loss     ice(scale=64, reweight=true, anchor_gradient=true)\n",
+    "miner    none\n",
+    "sampler  m_per_class(classes=32, per_class=4)\n",
+    "training 1 iterations, adam(lr=0.001), cosine\n",
+    "seed     0\n",
+)
+
+
+def test_a_finished_run_is_shown_without_torch(command, tmp_path):
+    """Whose import takes seconds."""
+    settings = ["train.iterations=0", "model.backbone.width=2", "device=cpu"]
+    assert command("run", "ice_glyphs", *settings)[0] == 0
+    code = (
+        "import sys; from zoo import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print('torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "ice_glyphs", *settings],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "is finished; its result" in done.stderr
+    assert done.stderr.endswith("False\n")
+    assert "R@1" in done.stdout
+
+
+def test_ctrl_c_before_training_says_how_to_go_on_too(command, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zoo.config, "load", stopped)
+    status, _, err = command("run", "ice_glyphs", "loss.scale=7")
+    assert (status, err) == (1, "stopped; to go on: zoo run ice_glyphs loss.scale=7\n")
+
+
+def test_a_damaged_result_is_a_warning(command, tmp_path):
+    command("run", "ice_glyphs", "train.iterations=0", "model.backbone.width=2", "device=cpu")
+    (tmp_path / "runs" / "bad").mkdir()
+    (tmp_path / "runs" / "bad" / "result.json").write_text("[1]")
+    status, out, err = command("leaderboard")
+    assert status == 0
+    assert "R@1" in out
+    assert err.startswith("warning: runs/bad/result.json: not the result of a run; delete it")
+    assert len(err.splitlines()) == 1
 
 
 def test_a_missing_folder_of_photographs_is_said(command):
@@ -162,7 +225,9 @@ def test_version_and_help(command):
     out = command("--help")[1]
     for name in ("run", "list", "show", "config", "leaderboard"):
         assert name in out
-    assert "loss.scale=32" in command("run", "--help")[1]
+    out = " ".join(command("run", "--help")[1].split())
+    assert "loss.scale=32" in out
+    assert "Exit status: 0 done, 1 stopped or diverged, 2 the input was wrong." in out
 
 
 def test_a_wrong_option_ends_with_2(command):

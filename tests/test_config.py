@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import zoo
-from zoo import _yaml, config, registry, schema
+from zoo import _source, _yaml, config, registry, schema
 from zoo.config import dump, load, shipped
 from zoo.errors import UserError
 from zoo.schema import Component, Config
@@ -47,6 +47,77 @@ def complaints(source: Any, *overrides: str) -> list[str]:
     with pytest.raises(UserError) as caught:
         load(source, overrides)
     return str(caught.value).split("\n")
+
+
+# ---- what is told without importing a component
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_guess_is_what_would_be_loaded(name):
+    """One loss inherits its constructor from pytorch-metric-learning, which passes arguments on."""
+    settings = NEEDED.get(name, [])
+    found = config.guess(name, settings)
+    assert found == (None if name.startswith("spectral_clust") else load(name, settings))
+
+
+MODULES = {
+    "shared_defaults": "SIZE = 3\nSIZE_OR_NOT = 1\nSIZE_OR_NOT = 2\n",
+    "parent": "class Parent:\n    def __init__(self, a, b=2, *, c='x', d=None): ...\n",
+    "ours": """
+import functools
+from shared_defaults import SIZE, SIZE_OR_NOT
+from parent import Parent as Base
+
+class Own:
+    def __init__(self, size=SIZE, shift=-1.5): ...
+class Child(Base): pass
+class Both(Base, Own): pass
+class PassesOn(Base):
+    def __init__(self, e=1, **kwargs): ...
+class Computed:
+    def __init__(self, e=2 * SIZE): ...
+class Unclear:
+    def __init__(self, e=SIZE_OR_NOT): ...
+class Wrapped:
+    @functools.cache
+    def __init__(self, e=1): ...
+class Elsewhere(functools.partial): pass
+class Circle(Circle): pass
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Own", {"size": 3, "shift": -1.5}),
+        ("Child", {"b": 2, "c": "x", "d": None}),
+        *((n, None) for n in ("Both", "PassesOn", "Computed", "Unclear", "Wrapped", "Elsewhere")),
+        ("Circle", None),
+        ("Nobody", None),
+    ],
+)
+def test_defaults_are_read_in_the_source_if_it_tells_them(tmp_path, monkeypatch, name, found):
+    for module, text in MODULES.items():
+        (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert _source.defaults(f"ours:{name}") == found
+    assert "ours" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("source", "overrides"),
+    [
+        ("nowhere", []),
+        ("ice_glyphs", ["loss=nowhere"]),
+        ("ice_glyphs", ["seed=x"]),
+        ("ice_glyphs", ["sead=1"]),
+        ("ice_glyphs", ["seed"]),
+        ("ice_glyphs", ["loss=pml.NTXentLoss"]),
+    ],
+)
+def test_nothing_is_guessed_where_something_is_wrong_or_unclear(source, overrides):
+    assert config.guess(source, overrides) is None
 
 
 # ---- what is refused

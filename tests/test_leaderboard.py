@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from zoo import UserError, leaderboard
+from zoo.config import dump, load
 
 
 def result(config, recall, *, seed=0, digest="aa", dataset="glyphs", fingerprint="f0", paper=None):
@@ -33,10 +34,17 @@ def write(folder, *results):
         (folder / r["run"] / "result.json").write_text(json.dumps(r))
 
 
-def text(board):
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(leaderboard.to_table(board))
+def text(board, width=200):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    console.print(leaderboard.to_table(board, width))
     return console.export_text()
+
+
+def with_settings(config, *overrides, recall=0.5, seed=0):
+    """Return a result of a shipped config, as a run leaves it."""
+    loaded = load(config, [*overrides, f"seed={seed}"])
+    found = result(config, {1: recall}, seed=seed, digest=loaded.digest())
+    return found | {"loss": loaded.loss.name, "settings": loaded.settings()}
 
 
 def test_rows_are_sorted_and_seeds_are_averaged(tmp_path):
@@ -57,9 +65,83 @@ def test_rows_are_sorted_and_seeds_are_averaged(tmp_path):
 
 
 def test_the_same_name_with_other_settings_is_another_row(tmp_path):
-    write(tmp_path, result("a", {1: 0.5}, digest="aa"), result("a", {1: 0.6}, digest="bb"))
+    write(
+        tmp_path,
+        with_settings("ice_glyphs", recall=0.5),
+        with_settings("ice_glyphs", recall=0.6, seed=1),
+        with_settings("ice_glyphs", "loss.scale=16", recall=0.7),
+        with_settings("ice_glyphs", "train.iterations=300", "miner=semihard", recall=0.8),
+    )
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
-    assert len(board.rows) == 2
+    assert [(row.settings, len(row.results)) for row in board.rows] == [
+        (("loss.scale=64", "miner=semihard", "train.iterations=300"), 1),
+        (("loss.scale=16", "miner=null", "train.iterations=600"), 1),
+        (("loss.scale=64", "miner=null", "train.iterations=600"), 2),
+    ]
+    markdown = leaderboard.to_markdown(board)
+    assert "| config | settings | loss |" in markdown
+    assert "| ice\\_glyphs | loss.scale=16 miner=null train.iterations=600 | ice |" in markdown
+    assert "loss.scale=16 miner=null train.iterations=600" in text(board)
+
+
+def test_what_most_rows_share_is_below_the_table(tmp_path):
+    names = ("ice_glyphs", "rll_glyphs", "lifted_struct_glyphs", "spectral_clust_glyphs")
+    write(tmp_path, *(with_settings(name) for name in names))
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert board.shared == ("sampler.classes=32", "train.iterations=600")
+    assert [row.settings for row in board.rows] == [
+        *[()] * 3,
+        ("sampler.classes=64", "train.iterations=300"),
+    ]
+    said = "Unless said otherwise: sampler.classes=32 train.iterations=600\n"
+    assert text(board).endswith(said)
+    assert leaderboard.to_markdown(board).endswith("|\n\n" + said)
+
+
+def test_old_results_are_told_apart_by_the_config_beside_them(tmp_path):
+    """Those that neither have one show their digest."""
+    runs = [with_settings("ice_glyphs", s) for s in ("loss.scale=64", "loss.scale=16")]
+    for run in runs:
+        del run["settings"]
+    write(tmp_path, *runs)
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    digests = {f"digest {run['digest']}" for run in runs}
+    assert {setting for row in board.rows for setting in row.settings} == digests
+    for run, scale in zip(runs, (64, 16), strict=True):
+        checked = load("ice_glyphs", [f"loss.scale={scale}"])
+        (tmp_path / run["run"] / "config.yaml").write_text(dump(checked))
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert {row.settings for row in board.rows} == {("loss.scale=64",), ("loss.scale=16",)}
+    (tmp_path / runs[0]["run"] / "config.yaml").write_text("kind: of another version")
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert len({row.settings for row in board.rows}) == 2
+
+
+def test_the_row_of_a_run_stands_out(tmp_path):
+    write(tmp_path, with_settings("ice_glyphs"), with_settings("ice_glyphs", "loss.scale=16"))
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    run = board.rows[1].results[0]["run"]
+    console = Console(width=200, force_terminal=True, color_system="standard")
+    with console.capture() as captured:
+        console.print(leaderboard.to_table(board, highlight=run))
+    bold = [line for line in captured.get().splitlines()[2:] if "\x1b[1m" in line]
+    assert len(bold) == 1
+    assert board.rows[1].settings[0] in bold[0]
+
+
+def test_a_board_fits_into_80_columns(tmp_path):
+    names = ("ice_glyphs", "triplet_semihard_glyphs", "spectral_clust_glyphs")
+    runs = [with_settings(name, seed=seed) for name in names for seed in (0, 1)]
+    scores = {str(k): 0.1234 for k in (1, 2, 4, 8)}
+    write(tmp_path, *(run | {"recall": scores} for run in runs))
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    wide, narrow = text(board), text(board, 80)
+    assert "12.34 ± 0.00" in wide
+    assert "ice_glyphs " in narrow
+    assert re.search(r"12\.34 +12\.34 +12\.34 +12\.34", narrow)
+    assert re.search(r"± 0\.00 +± 0\.00", narrow)
+    assert "…" not in wide + narrow
+    assert max(map(len, narrow.splitlines())) <= 80
 
 
 def test_other_data_is_another_board(tmp_path):
@@ -71,6 +153,49 @@ def test_other_data_is_another_board(tmp_path):
     )
     titles = [board.title for board in leaderboard.boards(leaderboard.load(tmp_path))]
     assert titles == ["glyphs (f0)", "glyphs (f1)", "sop"]
+
+
+def test_a_folder_of_images_is_called_by_its_name(tmp_path):
+    def run(name, folder, fingerprint, images):
+        found = result(name, {1: 0.5}, dataset="image_folder", fingerprint=fingerprint)
+        found["dataset"] |= {"folder": folder, "classes": 42, "images": images}
+        return found
+
+    copied = run("d", "flowers_2", "f1", 10)
+    old = result("e", {1: 0.5}, dataset="image_folder", fingerprint="f1")
+    write(
+        tmp_path,
+        old,
+        copied,
+        run("a", "birds", "f0", 2474),
+        run("b", "flowers", "f1", 10),
+        run("c", "birds", "f2", 9),
+    )
+    found = leaderboard.boards(leaderboard.load(tmp_path))
+    assert [(board.title, board.size) for board in found] == [
+        ("birds (image_folder) (f0)", "42 classes, 2,474 images"),
+        ("birds (image_folder) (f2)", "42 classes, 9 images"),
+        ("flowers (image_folder)", "42 classes, 10 images"),
+    ]
+    assert [row.name for row in found[2].rows] == ["b", "d", "e"]
+    heading = "flowers (image_folder): 42 classes, 10 images"
+    assert text(found[2]).startswith(f"Recall@K in percent, {heading}; convnet, 64-d\n")
+    assert leaderboard.to_markdown(found[2]).startswith(
+        "### flowers (image\\_folder): 42 classes, 10 images\n"
+    )
+
+
+def test_networks_have_columns_where_they_differ(tmp_path):
+    write(tmp_path, result("a", {1: 0.5}), result("b", {1: 0.5}) | {"backbone": "other"})
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert text(board).startswith(
+        "Recall@K in percent, glyphs; 64-d\nconfig  loss  backbone  seeds"
+    )
+    write(tmp_path, result("c", {1: 0.5}) | {"embedding_size": 8})
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert text(board).startswith(
+        "Recall@K in percent, glyphs\nconfig  loss  backbone  size  seeds"
+    )
 
 
 def test_the_papers_value_and_the_difference(tmp_path):
@@ -103,6 +228,16 @@ def test_markdown_shows_hostile_names_as_they_are(tmp_path):
     assert "<script>|a_b & *x*" in text(board)
 
 
+def test_control_characters_do_not_reach_the_terminal(tmp_path):
+    hostile = result("x", {1: 0.5}, dataset="\x1b[2Jd") | {"loss": "\x1b[31mred\n"}
+    hostile["settings"] = {"\x1b]0;title\x07": 1}
+    other = result("y", {1: 0.5}, dataset="\x1b[2Jd") | {"settings": {"\x1b]0;title\x07": 2}}
+    write(tmp_path, hostile, other)
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", leaderboard.to_markdown(board) + text(board))
+    assert r"\x1b[31mred\n" in text(board)
+
+
 def test_markup_in_names_is_text(tmp_path):
     write(tmp_path, result("[red]x", {1: 0.5}, dataset="[bold]d"))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
@@ -111,9 +246,16 @@ def test_markup_in_names_is_text(tmp_path):
 
 
 def test_what_is_no_run_folder_is_said(tmp_path):
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match=r"nowhere: there is no such folder; .* zoo run ice_glyphs"):
         leaderboard.load(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="no finished run"):
+    with pytest.raises(UserError, match="no finished run in it; .* zoo run ice_glyphs"):
+        leaderboard.load(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file: is not a folder"):
+        leaderboard.load(tmp_path / "file")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").write_text("")
+    with pytest.raises(UserError, match="no finished run in it, but 1 that began: begun; the"):
         leaderboard.load(tmp_path)
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(UserError, match="not the result of a run"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import subprocess
@@ -129,6 +130,8 @@ HOSTILE = [
             ("recall", {"1": 7.0}),
             ("recall", {}),
             ("seconds", {}),
+            ("settings", []),
+            ("settings", functools.reduce(lambda inner, _: {"x": [inner]}, range(60), {})),
         ]
     ),
 ]

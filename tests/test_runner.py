@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +81,7 @@ def test_the_folder_holds_what_is_promised(whole):
     names = {p.name for p in found.path.iterdir() if not p.name.startswith(".")}
     assert names == {"config.yaml", "metrics.jsonl", "result.json", "checkpoint.pt", "ranks.npy"}
     assert load(found.path / "config.yaml") == config(path)
+    assert result["settings"] == config(path).settings()
     assert result == json.loads((found.path / "result.json").read_text())
     stored = np.load(found.path / "ranks.npy")
     embeddings, _ = final(path)
@@ -331,12 +333,28 @@ def broken(embeddings, labels, *rest):
     return {}["what is not there"]
 
 
+def changed_in_place(x):
+    y = x.exp()
+    value = y.sum()
+    y += 1
+    return value
+
+
 @pytest.mark.parametrize(
     ("loss", "says"),
     [
         (
             broken,
             r"mine in iteration 1 failed: KeyError: 'what is not there' \(.*test_runner.py:\d",
+        ),
+        (
+            lambda x, *_: nn.functional.linear(x, torch.ones(3, 3)),
+            r"mine in iteration 1 failed: RuntimeError: mat1 and mat2 .* \(.*test_runner.py:\d+: .*"
+            r"nn.functional.linear\(x, torch.ones\(3, 3\)\)",
+        ),
+        (
+            lambda x, *_: changed_in_place(x),
+            r"the backward pass of mine in iteration 1 failed: RuntimeError: one of the variables",
         ),
         (lambda *_: {"loss": 1}, "mine returned a dict; training needs a scalar"),
         (lambda x, *_: x.sum(1), r"mine returned a tensor of shape \(32,\)"),
@@ -373,6 +391,33 @@ def test_what_pml_does_not_check_is_told_in_one_line(tmp_path, setting):
         run(tmp_path, setting)
     assert "\n" not in str(error.value)
     assert "pml." in str(error.value) or "leave it out" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("forward", "alone", "mined"),
+    [
+        (lambda self, embeddings, labels: embeddings.sum(), True, False),
+        (lambda self, embeddings, labels, *, indices_tuple=None: embeddings.sum(), True, False),
+        (lambda self, embeddings, labels, pairs=None: embeddings.sum(), True, True),
+        (lambda self, *given: given[0].sum(), True, True),
+        (lambda self, embeddings: embeddings.sum(), False, False),
+    ],
+)
+def test_a_loss_that_cannot_be_called_is_refused_before_training(
+    tmp_path, monkeypatch, forward, alone, mined
+):
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("losses", "mine")(type("Mine", (nn.Module,), {"forward": forward}))
+    for fits, miner in ((alone, "null"), (mined, "semihard")):
+        settings = ["loss=mine", f"miner={miner}", "train.iterations=1"]
+        if fits:
+            assert run(tmp_path, *settings)
+            continue
+        with pytest.raises(UserError) as error:
+            run(tmp_path, *settings)
+        assert re.match(r"mine: with(out)? a miner, training calls loss\(embed", str(error.value))
+        assert "labels, indices_tuple=None, ref_emb=None, ref_labels=None)" in str(error.value)
+        assert not (folder(tmp_path, *settings).path / "config.yaml").exists()
 
 
 def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):

@@ -55,6 +55,28 @@ def read(target: str) -> Text:
     return Text(broken=f"{module} does not define {name}")
 
 
+def defaults(target: str) -> dict[str, object] | None:
+    """Return the arguments of a class that have a default; None if the source does not tell all.
+
+    It does not where a constructor passes arguments on, or where a default is computed.
+    """
+    module, _, name = target.partition(":")
+    try:
+        module, arguments = _constructor(module, name)
+        if arguments.kwarg or arguments.vararg:
+            return None
+        positional = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+        given = [*zip(positional, arguments.defaults, strict=True)]
+        given += [
+            (argument, value)
+            for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if value is not None
+        ]
+        return {argument.arg: _constant(module, value) for argument, value in given}
+    except (SyntaxError, ValueError, OSError, ImportError, RecursionError):
+        return None
+
+
 def find_spec(module: str) -> ModuleSpec | None:
     """Return the spec of a module; its parents are looked up too, but not imported."""
     locations = None
@@ -87,6 +109,51 @@ def _find_source(module: str) -> Path | None:
     if spec is None or spec.origin is None or not spec.has_location:
         return None
     return Path(spec.origin)
+
+
+def _definition(module: str, name: str) -> tuple[str, ast.AST]:
+    """Return what a name of a module stands for, and the module that says so, through imports.
+
+    Raises:
+        ValueError: if it is not said once, plainly.
+    """
+    path = _find_source(module)
+    found: list[tuple[str, ast.AST]] = []
+    for node in ast.parse(path.read_bytes()).body if path else []:
+        if isinstance(node, ast.ClassDef) and node.name == name and not node.decorator_list:
+            found.append((module, node))
+        elif isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
+            found.append((module, node.value))
+        elif isinstance(node, ast.ImportFrom):
+            package = module.rpartition(".")[0]
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
+            found += [_definition(source, original) for original in names]
+    (definition,) = found
+    return definition
+
+
+def _constructor(module: str, name: str) -> tuple[str, ast.arguments]:
+    """Return the arguments of a class's constructor, and the module that it is written in."""
+    module, node = _definition(module, name)
+    if not isinstance(node, ast.ClassDef):
+        raise ValueError(f"{name} is no class")
+    own = [item for item in node.body if getattr(item, "name", None) == "__init__"]
+    if not own:
+        (base,) = node.bases  # of several, which one has it would have to be worked out
+        return _constructor(module, ast.unparse(base))
+    (init,) = own
+    if not isinstance(init, ast.FunctionDef) or init.decorator_list:
+        raise ValueError(f"{name} has no plain constructor")
+    return module, init.args
+
+
+def _constant(module: str, node: ast.AST) -> object:
+    """Return the value of a literal, or of a name that stands for one."""
+    if isinstance(node, ast.Name):
+        return _constant(*_definition(module, node.id))
+    value: object = ast.literal_eval(node)
+    return value
 
 
 def _import_problem(tree: ast.Module) -> str | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection
 
-from zoo._yaml import kind_of
+from zoo._yaml import inline, kind_of
 from zoo.errors import did_you_mean
 
 
@@ -41,6 +42,18 @@ def show(value: object) -> str:
         return "a map" if isinstance(value, dict) else "a list"
     text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def as_setting(value: object) -> str:
+    """Return a value as one would write it on the command line."""
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)  # 1e-05; the dumper writes 1.0e-05, for readers of YAML 1.1
+    return " ".join(inline(value).split())
+
+
+def printable(text: str) -> str:
+    """Return a text that cannot steer a terminal, whoever wrote it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def hint(key: str, known: Collection[str]) -> str:

@@ -152,6 +152,19 @@ def kind_of(text: str) -> str:
     return next((kind for kind, pattern, _ in _CORE if pattern.match(text)), "str")
 
 
+def inline(value: Any) -> str:
+    """Write plain data on one line, as a setting on the command line has it."""
+    text: str = yaml.dump(
+        value,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=True,
+        width=1e9,
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
 def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
     """Lay one tree over another: maps merge, all else is replaced.
 

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import traceback
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -22,6 +23,7 @@ from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
     from zoo.checks import Report
+    from zoo.leaderboard import Board
 
 app = typer.Typer(
     help="Compare, reproduce, write, check and use losses for deep metric learning.",
@@ -70,37 +72,72 @@ def run(
 ) -> None:
     """Train and evaluate an experiment; ends in a leaderboard.
 
-    The same command goes on with a run that was stopped. A finished run is not run again.
+    Ctrl-C saves what was done; the same command goes on from there.
+    A finished run is not run again: its result is shown.
 
-    Examples: [cyan]zoo run ice_glyphs[/], [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32
-    seed=1[/]
+    Exit status: 0 done, 1 stopped or diverged, 2 the input was wrong.
+
+    Examples: [cyan]zoo run ice_glyphs[/],
+    [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32 seed=1[/]
+    """
+    from zoo import leaderboard
+
+    settings, reporter = overrides or [], Reporter(quiet=quiet)
+    try:
+        found = None if restart else _finished(config, settings, reporter)
+        output, result = found or _run(config, settings, restart, reporter)
+    except KeyboardInterrupt as error:
+        again = shlex.join(["zoo", "run", config, *settings])
+        _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
+        raise typer.Exit(1) from None
+    console = stdout()
+    for board in leaderboard.boards([result]) if quiet else _boards(output):
+        if any(result["run"] == r["run"] for row in board.rows for r in row.results):
+            console.print(leaderboard.to_table(board, console.width, highlight=result["run"]))
+
+
+def _finished(
+    config: str, overrides: list[str], reporter: Reporter
+) -> tuple[Path, dict[str, Any]] | None:
+    """Return where a finished run is and its result, without torch, which takes seconds to import.
+
+    None if it is not finished, or if torch is needed to tell.
     """
     from zoo import config as configuration
+    from zoo.results import RunFolder
 
-    checked = configuration.load(config, overrides or [])
+    checked = configuration.guess(config, overrides)
+    if checked is None or not RunFolder.of(checked).finished:
+        return None
+    reporter.say(RunFolder.of(checked).finished_message)
+    return Path(checked.output), RunFolder.of(checked).result()
+
+
+def _run(
+    config: str, overrides: list[str], restart: bool, reporter: Reporter
+) -> tuple[Path, dict[str, Any]]:
+    """Run an experiment and return where it is and its result, or say what went wrong."""
+    from zoo import config as configuration
+
+    checked = configuration.load(config, overrides)
     import torch
 
-    from zoo import environment, leaderboard, runner
+    from zoo import environment, runner
     from zoo.train import DivergedError
 
     environment.keep_freed_memory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     try:
-        result = runner.run(checked, restart=restart, reporter=Reporter(quiet=quiet))
-    except (runner.InterruptedRunError, KeyboardInterrupt) as error:
-        again = shlex.join(["zoo", "run", config, *(overrides or [])])
-        _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
-        raise typer.Exit(1) from None
+        result = runner.run(checked, overrides, restart=restart, reporter=reporter)
+    except runner.InterruptedRunError as error:
+        raise KeyboardInterrupt(str(error)) from None
     except DivergedError as error:
         _complain(str(error))
         raise typer.Exit(1) from None
     except torch.cuda.OutOfMemoryError:
         _complain("the GPU's memory is full: use smaller batches, images or a smaller backbone")
         raise typer.Exit(1) from None
-    console = stdout()
-    for board in leaderboard.boards(leaderboard.load(checked.output)):
-        if any(result["run"] == r["run"] for row in board.rows for r in row.results):
-            console.print(leaderboard.to_table(board, highlight=result["config"]))
+    return Path(checked.output), result
 
 
 @app.command("list")
@@ -238,11 +275,23 @@ def leaderboard_(
     from zoo import leaderboard
 
     console = stdout()
-    for board in leaderboard.boards(leaderboard.load(directory)):
+    for board in _boards(directory):
         if markdown:
             typer.echo(leaderboard.to_markdown(board))
         else:
-            console.print(leaderboard.to_table(board))
+            console.print(leaderboard.to_table(board, console.width), "")
+
+
+def _boards(directory: Path) -> list[Board]:
+    """Return the boards of a folder; what in it is damaged is said on stderr."""
+    from zoo import leaderboard
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = leaderboard.boards(leaderboard.load(directory))
+    for warning in caught:
+        _complain(str(warning.message), "warning: ")
+    return found
 
 
 def _check(name: str, arguments: dict[str, Any], only: list[str]) -> Report:

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
-from zoo import _yaml, registry
+from zoo import _source, _yaml, registry
 from zoo._sentences import sentence
 from zoo._words import show
 from zoo._yaml import Key, Keys, Node, Place, Problem, kind_of, merge
@@ -59,6 +59,32 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     if problems:
         raise _error(problems)
     return Config.model_validate(data)
+
+
+def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
+    """Return what :func:`load` returns for a config without faults, but import no component.
+
+    The defaults of components are read in their sources. None where these do not tell, or where
+    something is wrong; what a component would refuse is not noticed.
+    """
+    problems: list[Problem] = []
+    path = _find(source, Path())
+    tree = _Files(problems).read(path, ()) if path else None
+    given = _read_overrides(overrides, problems)
+    if path is None or tree is None or problems:
+        return None
+    data = {"name": path.stem, **merge(tree, given).plain()}
+    for keys, kind in COMPONENTS.items():
+        spec = dig(data, keys)
+        if isinstance(spec, dict) and isinstance(spec.get("name"), str):
+            known = _defaults_in_source(kind, spec["name"])
+            if known is None:
+                return None
+            dig(data, keys[:-1])[keys[-1]] = known | spec
+    try:
+        return Config.model_validate(data)
+    except ValidationError:
+        return None
 
 
 def dump(config: Config) -> str:
@@ -255,6 +281,7 @@ def _check(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
             yield from found
             if not found:
                 parent[key] = _with_defaults(kind, spec)
+    yield from _pointless_miner(data)
     try:
         Config.model_validate(data)
     except ValidationError as error:
@@ -272,13 +299,26 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     mostly stands for something that the class decides.
     """
     filled = {"name": spec["name"]}
-    for parameter in registry.describe(kind, spec["name"]).parameters:
-        plain = type(parameter.default) in (bool, int, float, str)
-        if parameter.name in spec or (plain and parameter.name not in RUNTIME[kind]):
-            filled[parameter.name] = parameter.default
+    for name, default, _ in registry.describe(kind, spec["name"]).parameters:
+        if name in spec or _is_kept(kind, name, default):
+            filled[name] = default
     filled |= spec
     # A stranger's default may break the stranger's annotation.
     return spec if any(_component_problems(kind, (), filled)) else filled
+
+
+def _is_kept(kind: Kind, name: str, default: object) -> bool:
+    """Tell whether a default is part of the saved config."""
+    return type(default) in (bool, int, float, str) and name not in RUNTIME[kind]
+
+
+def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
+    """Return the defaults that :func:`_with_defaults` fills in, if the source tells them."""
+    try:
+        known = _source.defaults(registry.component(kind, name).target)
+    except UserError:
+        return None
+    return known and {k: v for k, v in known.items() if _is_kept(kind, k, v)}
 
 
 def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
@@ -289,6 +329,20 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
         if message.startswith("missing"):
             message += f"; give it in the file, or as {_dotted((*keys, *inner))}=..."
         yield (*keys, *inner), message
+
+
+def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
+    """Yield that the loss has no use for the pairs of a miner."""
+    name = dig(data, ("loss", "name"))
+    if dig(data, ("miner", "name")) is None or not isinstance(name, str):
+        return
+    try:
+        mined = getattr(registry.load("losses", name), "mined", None)
+    except UserError:
+        return
+    if mined is False:
+        message = f"{name} looks at whole batches, not at mined pairs; set miner=null"
+        yield ("miner",), message
 
 
 def _error(problems: list[Problem]) -> UserError:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import traceback
 
 
 class UserError(ValueError):
@@ -24,12 +29,26 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 
 def blame(what: str, error: Exception) -> UserError:
-    """Return in one message that a component failed: what it said, and in which line."""
-    import traceback
-
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    """Return in one message that a component failed: what it said, and in which call."""
+    frame = frame_of(error)
+    where = f" ({_place(frame)})" if frame else ""
     reason = " ".join(str(error).split())[:500]
     return UserError(
         f"{what} failed: {type(error).__name__}: {reason}{where}; ZOO_TRACEBACK=1 shows the calls"
     )
+
+
+def frame_of(error: Exception) -> traceback.FrameSummary | None:
+    """Return the innermost call that raised an error, but for those of torch."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    torch = getattr(sys.modules.get("torch"), "__path__", ())
+    own = [frame for frame in frames if not frame.filename.startswith(tuple(torch))]
+    return next(reversed(own or frames), None)
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    """Return file and line, with what stands there unless it only raises the error."""
+    line = "" if (frame.line or "raise").startswith("raise") else f": {frame.line}"
+    return f"{frame.filename}:{frame.lineno}{line}"

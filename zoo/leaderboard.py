@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import statistics
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from zoo import _differences, _narrow
+from zoo._words import printable
 from zoo.errors import UserError
-from zoo.results import RESULT, RunFolder
+from zoo.results import CONFIG, RESULT, RunFolder
 
 
 class Score(NamedTuple):
@@ -35,12 +39,14 @@ class Row:
         recall: score by K.
         features: score by K of the pooled features below the embedding, where it was measured.
         paper: what the paper reports, by K, in percent.
+        settings: what sets it apart from the other rows, as the command line has it.
     """
 
     results: tuple[dict[str, Any], ...]
     recall: dict[int, Score]
     features: dict[int, Score]
     paper: dict[int, float]
+    settings: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,22 +54,19 @@ class Row:
         return str(self.results[0]["config"])
 
     @property
+    def loss(self) -> str:
+        """The loss that it was trained with; a dash if it was not trained."""
+        return self.results[0]["loss"] or "–"
+
+    @property
+    def network(self) -> tuple[str, str]:
+        """The backbone, and the size of the embedding."""
+        return str(self.results[0]["backbone"]), str(self.results[0]["embedding_size"])
+
+    @property
     def minutes(self) -> float:
         """Mean minutes of training."""
         return statistics.fmean(r["seconds"]["training"] for r in self.results) / 60
-
-    def lines(self, ks: Sequence[int]) -> list[list[str]]:
-        """Return the cells of the row, and of the lines below it for features and paper."""
-        first = self.results[0]
-        facts = [first["loss"] or "–", first["backbone"], str(first["embedding_size"])]
-        head = [self.name, *facts, str(len(self.results))]
-        found = [[*head, *_scores(self.recall, ks), f"{self.minutes:.1f}"]]
-        blank = [""] * len(facts)
-        if self.features:
-            found.append(["  pooled features", *blank, "", *_scores(self.features, ks), ""])
-        if self.paper:
-            found.append(["  paper", *blank, "", *_differences(self, ks), ""])
-        return found
 
 
 @dataclass(frozen=True)
@@ -71,17 +74,30 @@ class Board:
     """The experiments on one data set, best first.
 
     Attributes:
-        title: the data set, with its fingerprint where another one has the same name.
+        title: the data set; with its fingerprint where another board would have the same title.
+        size: how many classes and images were searched, as far as that is known.
         ks: every K that one of the rows has.
         rows: sorted by the first K.
+        shared: settings of all rows that say nothing else, where they differ in some.
     """
 
     title: str
+    size: str
     ks: tuple[int, ...]
     rows: tuple[Row, ...]
+    shared: tuple[str, ...] = ()
 
 
-_HEAD = ("config", "loss", "backbone", "size", "seeds")
+class _Line(NamedTuple):
+    """A line of a board: its cells, the row that it belongs to, and whether it is the first."""
+
+    cells: list[str]
+    row: Row
+    first: bool
+
+
+_WHAT_TO_DO = "name a folder with runs, or make one: zoo run ice_glyphs"
+_TEXT = ("config", "settings", "loss", "backbone")  # the other columns hold numbers
 
 
 def load(directory: str | Path) -> list[dict[str, Any]]:
@@ -93,15 +109,19 @@ def load(directory: str | Path) -> list[dict[str, Any]]:
     """
     root = Path(directory)
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; `zoo run` makes it, or name another one")
+        problem = "is not a folder" if root.exists() else "there is no such folder"
+        raise UserError(f"{root}: {problem}; {_WHAT_TO_DO}")
     found, damaged = [], []
     for path in sorted(root.rglob(RESULT)):
+        folder = RunFolder(path.parent)
         try:
-            found.append(RunFolder(path.parent).result())
+            result = folder.result()
         except UserError as error:
             damaged.append(str(error))
+            continue
+        found.append(result if "settings" in result else {**result, "settings": folder.settings()})
     if not found:
-        raise UserError("\n".join(damaged) or f"{root}: no finished run in it; `zoo run` makes one")
+        raise UserError("\n".join(damaged) or _nothing_in(root))
     for message in damaged:
         warnings.warn(message, stacklevel=2)
     return found
@@ -113,54 +133,175 @@ def boards(results: Iterable[dict[str, Any]]) -> list[Board]:
     for result in results:
         data = result["dataset"]
         by_data.setdefault((data["name"], data.get("fingerprint", "")), []).append(result)
-    names = [name for name, _ in by_data]
+    titled = [(_title(of_data), mark, of_data) for (_, mark), of_data in by_data.items()]
+    titles = Counter(title for title, _, _ in titled)
     return [
-        _board(f"{name} ({mark})" if names.count(name) > 1 else name, of_data)
-        for (name, mark), of_data in sorted(by_data.items())
+        _board(f"{title} ({mark})" if titles[title] > 1 else title, of_data)
+        for title, mark, of_data in sorted(titled, key=lambda found: found[:2])
     ]
 
 
-def to_table(board: Board, highlight: str | None = None) -> Table:
-    """Return a board for the terminal; ``highlight`` is the name of a config."""
-    title = Text(f"Recall@K, percent: {board.title}", style="italic")
-    table = Table(title=title, title_justify="left")
-    for i, head in enumerate([*_HEAD, *(f"R@{k}" for k in board.ks), "minutes"]):
-        table.add_column(head, justify="left" if i < 3 else "right", no_wrap=i >= 3)
-    for row in board.rows:
-        first, *below = row.lines(board.ks)
-        table.add_row(*map(Text, first), style="bold" if row.name == highlight else "")
-        for line in below:
-            table.add_row(*line, style="dim")
-    return table
+def to_table(board: Board, width: int | None = None, highlight: str | None = None) -> Group:
+    """Return a board for the terminal; a network that all rows have is in its title.
+
+    Args:
+        board: the board.
+        width: the characters that there is room for; by default as many as it takes.
+        highlight: the name of a run, whose row stands out.
+    """
+    told = _shared_network(board)
+    heads, lines, cells = _grid(board, told)
+    if width is not None and _narrow.width_of(cells) > width:
+        heads, lines, cells = _grid(board, told, stacked=True)
+        cells = _narrow.fit(cells, [n for n, head in enumerate(heads) if head not in _TEXT], width)
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="left" if head in _TEXT else "right", overflow="fold")
+    for line, row in zip(lines, cells[1:], strict=True):
+        found = any(result["run"] == highlight for result in line.row.results)
+        style = "dim" if not line.first else "bold" if found else ""
+        table.add_row(*map(_cell, row), style=style)
+    network = ", ".join(told.values())
+    title = "; ".join(filter(None, [f"Recall@K in percent, {_heading(board)}", network]))
+    below = [Text(_caption(board), style="dim")] if board.shared else []
+    return Group(Text(title, style="bold"), table, *below)
 
 
 def to_markdown(board: Board) -> str:
     """Return a board as a Markdown table under its heading."""
-    heads = [*_HEAD, *(f"R@{k}" for k in board.ks), "minutes"]
-    lines = [heads, ["---"] * 3 + ["---:"] * (len(heads) - 3)]
+    heads = _heads(board)
+    lines = [heads, ["---" if head in _TEXT else "---:" for head in heads]]
+    lines += [[cell.strip() for cell in line.cells] for line in _lines(board)]
+    text = "\n".join("| " + " | ".join(map(_escape, line)) + " |" for line in lines)
+    shared = f"\n{_escape(_caption(board))}\n" if board.shared else ""
+    return f"### {_escape(_heading(board))}\n\n{text}\n{shared}"
+
+
+def _shared_network(board: Board) -> dict[str, str]:
+    """Return what all rows have in common of their network, in words, by column."""
+    backbones, sizes = ({row.network[i] for row in board.rows} for i in (0, 1))
+    found = {"backbone": printable(*backbones)} if len(backbones) == 1 else {}
+    return found | ({"size": f"{printable(*sizes)}-d"} if len(sizes) == 1 else {})
+
+
+def _grid(
+    board: Board, left_out: Collection[str], stacked: bool = False
+) -> tuple[list[str], list[_Line], list[list[str]]]:
+    """Return the heads, the lines, and the cells of both without some columns."""
+    heads, lines = _heads(board, stacked), list(_lines(board, stacked))
+    kept = [i for i, head in enumerate(heads) if head not in left_out]
+    cells = [[row[i] for i in kept] for row in (heads, *(line.cells for line in lines))]
+    return cells[0], lines, cells
+
+
+def _cell(text: str) -> Text:
+    """Return a cell; what is indented or a deviation is less than what is above it."""
+    lines = [
+        (line, "dim" if line.startswith(("  ", "±", "(")) else "") for line in text.split("\n")
+    ]
+    return Text("\n").join(Text(line, style) for line, style in lines)
+
+
+def _heading(board: Board) -> str:
+    return printable(f"{board.title}: {board.size}" if board.size else board.title)
+
+
+def _caption(board: Board) -> str:
+    return printable(f"Unless said otherwise: {' '.join(board.shared)}")
+
+
+def _heads(board: Board, stacked: bool = False) -> list[str]:
+    differ = board.shared or any(row.settings for row in board.rows)
+    settings = ["settings"] if differ and not stacked else []
+    ks = [f"R@{k}" for k in board.ks]
+    return ["config", *settings, "loss", "backbone", "size", "seeds", *ks, "minutes"]
+
+
+def _lines(board: Board, stacked: bool = False) -> Iterator[_Line]:
+    """Yield the line of each row, and those below it for features and paper.
+
+    Args:
+        board: the board.
+        stacked: whether settings stand below the name, not in a column.
+    """
+    heads, ks = _heads(board, stacked), board.ks
+    blank = [""] * (len(heads) - len(ks) - 2)
     for row in board.rows:
-        lines += row.lines(board.ks)
-    text = "\n".join("| " + " | ".join(_escape(c.strip()) for c in line) + " |" for line in lines)
-    return f"### {_escape(board.title)}\n\n{text}\n"
+        settings = [printable(setting) for setting in row.settings]
+        name = "\n  ".join([printable(row.name), *(settings if stacked else [])])
+        column = [" ".join(settings)] if "settings" in heads else []
+        rest = map(printable, (row.loss, *row.network, str(len(row.results))))
+        cells = [name, *column, *rest, *_scores(row.recall, ks), f"{row.minutes:.1f}"]
+        yield _Line(cells, row, True)
+        if row.features:
+            cells = ["  pooled features", *blank, *_scores(row.features, ks), ""]
+            yield _Line(cells, row, False)
+        if row.paper:
+            yield _Line(["  paper", *blank, *_against_paper(row, ks), ""], row, False)
+
+
+def _nothing_in(root: Path) -> str:
+    """Return that no run is finished, and what there is instead."""
+    begun = [path.parent.name for path in sorted(root.rglob(CONFIG))]
+    if not begun:
+        return f"{root}: no finished run in it; {_WHAT_TO_DO}"
+    names = ", ".join(begun[:3]) + (", ..." if len(begun) > 3 else "")
+    return (
+        f"{root}: no finished run in it, but {len(begun)} that began: {names}; the command that "
+        "began one goes on with it"
+    )
+
+
+def _title(results: Sequence[dict[str, Any]]) -> str:
+    """Return what a data set is called: by its folder, if one was given."""
+    data = [result["dataset"] for result in results]
+    folder = next((d["folder"] for d in data if d.get("folder")), None)
+    return f"{folder} ({data[0]['name']})" if folder else str(data[0]["name"])
+
+
+def _size(results: Sequence[dict[str, Any]]) -> str:
+    """Return how large a data set is, as far as a result says so."""
+    found: dict[str, Any] = {}
+    for result in results:
+        found |= result["dataset"]
+    known = [f"{found[what]:,} {what}" for what in ("classes", "images") if found.get(what)]
+    return ", ".join(known)
 
 
 def _board(title: str, results: Sequence[dict[str, Any]]) -> Board:
     groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for result in results:
         groups.setdefault((result["config"], result["digest"]), {})[result["seed"]] = result
-    rows = [_row([runs[seed] for seed in sorted(runs)]) for runs in groups.values()]
+    experiments = [[runs[seed] for seed in sorted(runs)] for runs in groups.values()]
+    known = [next((r["settings"] for r in runs if r.get("settings")), None) for runs in experiments]
+    own, shared = _differences.find(known)
+    rows = [_row(runs, settings) for runs, settings in zip(experiments, own, strict=True)]
+    rows = _told_apart(rows)
     ks = tuple(sorted({k for row in rows for k in row.recall}))
     rows.sort(key=lambda row: (-row.recall[min(row.recall)].mean, row.name))
-    return Board(title, ks, tuple(rows))
+    return Board(title, _size(results), ks, tuple(rows), tuple(shared))
 
 
-def _row(results: Sequence[dict[str, Any]]) -> Row:
+def _told_apart(rows: Sequence[Row]) -> list[Row]:
+    """Return rows of which no two look alike: if need be, they show their digest."""
+    looks = [(row.name, row.settings, row.loss, row.network) for row in rows]
+    alike = Counter(looks)
+    return [
+        replace(row, settings=(*row.settings, f"digest {row.results[0]['digest']}"))
+        if alike[look] > 1
+        else row
+        for row, look in zip(rows, looks, strict=True)
+    ]
+
+
+def _row(results: Sequence[dict[str, Any]], settings: Iterable[str]) -> Row:
     paper = (results[0].get("paper") or {}).get("recall", {})
     return Row(
         tuple(results),
         _average([r["recall"] for r in results]),
         _average([r["recall_of_features"] for r in results if "recall_of_features" in r]),
         {int(k): v for k, v in paper.items() if v is not None},
+        tuple(settings),
     )
 
 
@@ -177,7 +318,7 @@ def _scores(recall: dict[int, Score], ks: Sequence[int]) -> list[str]:
     return [str(recall[k]) if k in recall else "–" for k in ks]
 
 
-def _differences(row: Row, ks: Sequence[int]) -> list[str]:
+def _against_paper(row: Row, ks: Sequence[int]) -> list[str]:
     """Return the paper's values, each with how far the row is above it."""
     cells = []
     for k in ks:

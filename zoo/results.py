@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from zoo import _yaml
 from zoo._files import replace_file
 from zoo.errors import UserError
+from zoo.schema import Config
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
@@ -34,9 +36,25 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
+def _shallow(data: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what is nested deeper than any config, before something recurses into it."""
+    level: list[Any] = [data]
+    for _ in range(_yaml.MAX_DEPTH):
+        inner = [
+            x.values() if isinstance(x, dict) else x for x in level if isinstance(x, dict | list)
+        ]
+        level = [value for values in inner for value in values]
+    if level:
+        raise ValueError("nested too deeply")
+    return data
+
+
 class _Data(_Part):
     name: str
     fingerprint: str = ""
+    folder: str = ""
+    classes: int | None = None
+    images: int | None = None
 
 
 class _Seconds(_Part):
@@ -62,6 +80,7 @@ class Result(_Part):
     recall_of_features: dict[_K, _Share] = {}
     seconds: _Seconds
     paper: _Paper | None = None
+    settings: Annotated[dict[str, Any], AfterValidator(_shallow)] = {}
 
 
 class RunFolder:
@@ -70,10 +89,20 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    @classmethod
+    def of(cls, config: Config) -> RunFolder:
+        """Return the folder that a config's run has."""
+        return cls(Path(config.output) / config.run_name())
+
     @property
     def finished(self) -> bool:
         """Whether the run has ended and left its result."""
         return (self.path / RESULT).is_file()
+
+    @property
+    def finished_message(self) -> str:
+        """What is said instead of running it again."""
+        return f"{self.path} is finished; its result (--restart forgets it and trains anew):"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -183,6 +212,19 @@ class RunFolder:
         np.save(buffer, ranks)
         self.write(RANKS, buffer.getvalue())
         self.write(RESULT, (json.dumps(result, indent=2) + "\n").encode())
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the config beside the result asks for; nothing where it cannot be read.
+
+        For results that do not hold their settings, as they did not always.
+        """
+        tree = _yaml.read(self.path / CONFIG, CONFIG, [])
+        if tree is None or not isinstance(tree.value, dict):
+            return {}
+        try:
+            return Config.model_validate(tree.plain()).settings()
+        except ValidationError:  # of a version with other keys
+            return {}
 
     def result(self) -> dict[str, Any]:
         """Return what a finished run left.

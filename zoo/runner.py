@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import shlex
 import signal
 import threading
 import time
@@ -17,10 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from zoo import config as configuration
 from zoo import environment, registry
+from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.cache import CachedImages, decoded_once
 from zoo.embedder import Embedder
@@ -29,7 +33,7 @@ from zoo.evaluate import Recall, recall_at_k
 from zoo.pipeline import centre_crops, evaluation_batches, training_batches
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
-from zoo.schema import Component, Config
+from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, choose_device, choose_precision
 
 
@@ -67,7 +71,8 @@ def run(
 
     Args:
         config: a checked config, or the path or name of one.
-        overrides: ``key=value`` settings for a config given by path or name.
+        overrides: ``key=value`` settings for a config given by path or name; of a checked config,
+            which has them, they are told only.
         restart: forget what the run folder holds and start from the beginning.
         reporter: where progress is told; by default on stderr.
 
@@ -79,14 +84,14 @@ def run(
     if not isinstance(config, Config):
         config = configuration.load(config, overrides)
     reporter = reporter or Reporter()
-    folder = RunFolder(Path(config.output) / config.run_name())
+    folder = RunFolder.of(config)
     with folder.locked():
         if restart:
             folder.clear()
         if folder.finished:
-            reporter.say(f"{folder.path} is finished; run again with --restart")
+            reporter.say(folder.finished_message)
             return folder.result()
-        return _run(config, folder, reporter)
+        return _run(config, overrides, folder, reporter)
 
 
 def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
@@ -134,6 +139,7 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         _build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
         for d in levels
     ]
+    _check_call(losses[0], config)
     experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
         experiment.device
     )
@@ -143,6 +149,23 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         check_batch(batch_size, levels[0])
     if config.miner is not None:
         experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
+
+
+def _check_call(loss: nn.Module, config: Config) -> None:
+    """Refuse a loss that cannot be called as training calls it."""
+    assert config.loss is not None
+    given = ["embeddings", "labels", *(["indices_tuple"] if config.miner else [])]
+    try:
+        inspect.signature(loss.forward).bind(*given)
+    except TypeError as error:
+        with_or_without = "with" if config.miner else "without"
+        raise UserError(
+            f"{config.loss.name}: {with_or_without} a miner, training calls "
+            f"loss({', '.join(given)}), which its forward does not take ({error}); define it as "
+            "forward(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None)"
+        ) from None
+    except ValueError:  # written in C: nothing to look at
+        return
 
 
 def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:
@@ -211,10 +234,15 @@ def evaluate(experiment: Experiment, reporter: Reporter) -> Evaluation:
     )
 
 
-def _run(config: Config, folder: RunFolder, reporter: Reporter) -> dict[str, Any]:
+def _run(
+    config: Config, overrides: Sequence[str], folder: RunFolder, reporter: Reporter
+) -> dict[str, Any]:
     experiment = assemble(config, reporter)
     folder.write(CONFIG, configuration.dump(config).encode())
-    _introduce(experiment, folder, reporter)
+    reporter.say(f"run      {folder.path}")
+    if overrides:
+        reporter.say(f"changed  {shlex.join(overrides)}")
+    _introduce(experiment, reporter)
     clock = Clock()
     if config.train.iterations:
         _Training(experiment, folder, reporter, clock).run()
@@ -376,6 +404,7 @@ def _result(
         "seed": config.seed,
         "dataset": {
             "name": config.dataset.name,
+            "folder": _folder_name(config),
             "fingerprint": test.fingerprint(),
             "classes": len(test.class_names),
             "images": len(test),
@@ -386,6 +415,7 @@ def _result(
         "recall": _scores(recall),
         "queries": recall.queries,
         "unmatched": recall.unmatched,
+        "settings": config.settings(),
         "iterate": "last",
         "iterations": config.train.iterations,
         "paper": config.paper.model_dump(mode="json") if config.paper else None,
@@ -406,9 +436,15 @@ def _scores(recall: Recall) -> dict[str, float]:
     return {str(k): score for k, score in recall.items()}
 
 
-def _introduce(experiment: Experiment, folder: RunFolder, reporter: Reporter) -> None:
+def _folder_name(config: Config) -> str:
+    """Return the last part of the folder that the images are from; empty where none is given."""
+    root = config.dataset.arguments.get("root")
+    return Path(root).expanduser().resolve().name if isinstance(root, str) else ""
+
+
+def _introduce(experiment: Experiment, reporter: Reporter) -> None:
+    """Say what is about to be done."""
     config, embedder = experiment.config, experiment.embedder
-    reporter.say(f"run      {folder.path}")
     for split, data in (("train", experiment.train), ("test", experiment.test)):
         if data is not None:
             sizes = f"{len(data.class_names):,} classes, {len(data):,} images"
@@ -419,8 +455,9 @@ def _introduce(experiment: Experiment, folder: RunFolder, reporter: Reporter) ->
     count = sum(p.numel() for p in embedder.parameters()) / 1e6
     size = embedder.embedding_size
     reporter.say(f"model    {config.model.backbone.name}, {size}-d, {count:.2f} M parameters")
-    if config.loss and config.train.iterations:
-        reporter.say(f"loss     {config.loss.name}")
+    for what, spec in _of_training(config):
+        reporter.say(f"{what:<8} {spec}")
+    reporter.say(f"seed     {config.seed}")
     reporter.say(f"device   {environment.device_name(experiment.device)}, {experiment.precision}")
 
 
@@ -432,6 +469,26 @@ def _build_datasets(config: Config, reporter: Reporter) -> Sequence[ImageDataset
     if not config.images.cache or side is None:
         return datasets
     return decoded_once(datasets, side, workers=config.train.workers, reporter=reporter)
+
+
+def _of_training(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield how the network is trained, in words."""
+    if not config.train.iterations:
+        yield "training", "none; the network is evaluated as it is"
+        return
+    for what in ("loss", "miner", "sampler"):
+        yield what, _in_words(getattr(config, what))
+    how = f"{_in_words(config.optimizer)}, {_in_words(config.schedule)}"
+    yield "training", f"{config.train.iterations:,} iterations, {how}"
+
+
+def _in_words(spec: BaseModel | None) -> str:
+    """Return a component and its arguments, or one of the schema and what it was given."""
+    if spec is None:
+        return "none"
+    given = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    arguments = [f"{key}={as_setting(numbers_alike(value))}" for key, value in given.items()]
+    return f"{spec.model_dump()['name']}" + (f"({', '.join(arguments)})" if arguments else "")
 
 
 def _build_dataset(config: Config, split: Split) -> ImageDataset:

@@ -379,14 +379,18 @@ class Config(_Spec):
         """Return all of it as plain data, with every default, in the order of the schema."""
         return cast("dict[str, Any]", _plain(self.model_dump()))
 
-    def digest(self) -> str:
-        """Return 8 hex digits that two configs share if they ask for the same experiment.
+    def settings(self) -> dict[str, Any]:
+        """Return what makes it the experiment that it is, as plain data.
 
         The seed is left out, as are names, targets to compare with, and what only says where and
         how fast it is done. What is measured counts: a finished run has nothing else to show.
         """
-        data = numbers_alike(_plain(self.model_dump(exclude=_INCIDENTAL)))
-        text = json.dumps(data, sort_keys=True)
+        data = _plain(self.model_dump(exclude=_INCIDENTAL))
+        return cast("dict[str, Any]", numbers_alike(data))
+
+    def digest(self) -> str:
+        """Return 8 hex digits that two configs share if they have the same settings."""
+        text = json.dumps(self.settings(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def run_name(self) -> str:

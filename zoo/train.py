@@ -86,7 +86,8 @@ class Trainer:
         loss = torch.stack([of_level.reshape(()) for of_level in losses])
         total = loss.sum()
         self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(self.scaler.scale(total))
+        with _blaming(f"the backward pass of {self.loss_name} in iteration {self.iteration + 1}"):
+            torch.autograd.backward(self.scaler.scale(total))
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
         self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
@@ -99,12 +100,12 @@ class Trainer:
 
     def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of one level."""
-        mined = None
+        mined: tuple[Any, ...] = ()  # a loss may do without the argument where there is no miner
         if self.miner is not None:
             with _blaming(f"{self.miner_name} in iteration {self.iteration + 1}"):
-                mined = self.miner(embeddings.detach(), labels)
+                mined = (self.miner(embeddings.detach(), labels),)
         with _blaming(f"{self.loss_name} in iteration {self.iteration + 1}"):
-            value: Tensor = loss(embeddings, labels, mined)
+            value: Tensor = loss(embeddings, labels, *mined)
         self._check_loss(value)
         return value
 
