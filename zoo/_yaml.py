@@ -152,6 +152,32 @@ def kind_of(text: str) -> str:
     return next((kind for kind, pattern, _ in _CORE if pattern.match(text)), "str")
 
 
+def inline(value: Any) -> str:
+    """Write plain data on one line, as a setting on the command line has it."""
+    text: str = yaml.dump(
+        value,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=True,
+        width=1e9,
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def keys_of(dotted: str) -> Keys:
+    """Return the keys that ``evaluate.ks.0`` names."""
+    parts = dotted.strip().split(".")
+    return tuple(int(p) if p.isdigit() and kind_of(p) == "int" else p for p in parts)
+
+
+def nest(keys: Keys, node: Node) -> Node:
+    """Return the maps in which a value is at ``keys``, all of them written where the value is."""
+    for key in reversed(keys):
+        node = Node({key: node}, node.place)
+    return node
+
+
 def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
     """Lay one tree over another: maps merge, all else is replaced.
 

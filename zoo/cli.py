@@ -22,6 +22,7 @@ from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
     from zoo.checks import Report
+    from zoo.jobs import Plan
 
 app = typer.Typer(
     help="Compare, reproduce, write, check and use losses for deep metric learning.",
@@ -60,23 +61,62 @@ def _root(
 
 @app.command()
 def run(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped config.")],
-    overrides: Overrides = None,
+    arguments: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="CONFIG... [KEY=VALUE]...",
+            help="YAML files or names of shipped configs; and settings to change, such as "
+            "loss.scale=32.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--seeds", metavar="0,1,2", help="Run each with these seeds."),
+    ] = None,
+    sweep: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--sweep",
+            metavar="KEY=VALUE,VALUE",
+            help="Run each with these values; given for several keys, with every combination.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--jobs",
+            min=1,
+            metavar="N",
+            help="Runs at a time; by default one on each GPU, or one on the CPU.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be run, with time and disk.")
+    ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget what the run folder holds; start anew.")
+        bool, typer.Option("--restart", help="Forget what the run folders hold; start anew.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
 ) -> None:
-    """Train and evaluate an experiment; ends in a leaderboard.
+    """Train and evaluate an experiment, or many of them; ends in a leaderboard.
 
-    The same command goes on with a run that was stopped. A finished run is not run again.
+    The same command goes on with what was stopped. A finished run is not run again.
 
     Examples: [cyan]zoo run ice_glyphs[/], [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32
-    seed=1[/]
+    seed=1[/], [cyan]zoo run ice_glyphs rll_glyphs --seeds 0,1,2[/], [cyan]zoo run ice_glyphs
+    --sweep loss.scale=16,32,64[/], [cyan]zoo run ablation/scale_glyphs --dry-run[/]
     """
-    from zoo import config as configuration
+    from zoo import jobs as many
 
-    checked = configuration.load(config, overrides or [])
+    configs, overrides = many.sort(arguments or [])
+    plan = many.make(configs, overrides, sweep or [], seeds)
+    if dry_run:
+        stdout().print(many.forecast(plan, jobs))
+        return
+    if len(plan.jobs) > 1:
+        _run_many(plan, jobs, restart, quiet)
+        return
+    checked = plan.jobs[0].config
     import torch
 
     from zoo import environment, leaderboard, runner
@@ -87,8 +127,7 @@ def run(
     try:
         result = runner.run(checked, restart=restart, reporter=Reporter(quiet=quiet))
     except (runner.InterruptedRunError, KeyboardInterrupt) as error:
-        again = shlex.join(["zoo", "run", config, *(overrides or [])])
-        _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
+        _complain(f"{str(error) or 'stopped'}; to go on: {_again()}", "")
         raise typer.Exit(1) from None
     except DivergedError as error:
         _complain(str(error))
@@ -100,6 +139,33 @@ def run(
     for board in leaderboard.boards(leaderboard.load(checked.output)):
         if any(result["run"] == r["run"] for row in board.rows for r in row.results):
             console.print(leaderboard.to_table(board, highlight=result["config"]))
+
+
+def _run_many(plan: Plan, at_a_time: int | None, restart: bool, quiet: bool) -> None:
+    """Carry out a plan; print the leaderboard of its runs, and what did not work."""
+    from zoo import jobs, leaderboard
+
+    reporter = Reporter(quiet=quiet)
+    if restart:
+        jobs.forget(plan)
+    if not quiet:
+        reporter.console.print(jobs.table(plan))
+    outcome = jobs.run(plan, at_a_time, reporter)
+    console = stdout()
+    for board in leaderboard.boards(outcome.results):
+        console.print(leaderboard.to_table(board))
+    for reason, names in outcome.failures().items():
+        _complain(f"{', '.join(names)}: {reason}")
+    if outcome.unfinished:
+        said = f"stopped: {outcome.unfinished} of {len(plan.jobs)} runs are not finished"
+        _complain(f"{said}; to go on: {_again()}", "")
+    if outcome.failed or outcome.unfinished:
+        raise typer.Exit(1)
+
+
+def _again() -> str:
+    """Return the command that goes on where this one stopped."""
+    return shlex.join(["zoo", *(a for a in sys.argv[1:] if a != "--restart")])
 
 
 @app.command("list")
@@ -223,7 +289,8 @@ def config_(
         for name in configuration.shipped():
             typer.echo(name)
         return
-    typer.echo(configuration.dump(configuration.load(config, overrides or [])), nl=False)
+    variants = configuration.load_all(config, overrides or [])
+    typer.echo(configuration.dump_all(variants), nl=False)
 
 
 @app.command("leaderboard")

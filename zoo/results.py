@@ -24,6 +24,7 @@ METRICS = "metrics.jsonl"
 RESULT = "result.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
+LOG = "log.txt"  # of a process that failed
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
 _K = Annotated[str, Field(pattern=r"^[1-9][0-9]*$")]
@@ -64,6 +65,10 @@ class Result(_Part):
     paper: _Paper | None = None
 
 
+class BusyError(UserError):
+    """Another process is at the run."""
+
+
 class RunFolder:
     """The folder of one run: ``<output>/<config>-<digest>-s<seed>``."""
 
@@ -80,14 +85,15 @@ class RunFolder:
         """Make the folder, and keep every other process from running in it.
 
         Raises:
-            UserError: if the folder cannot be written or another process has it.
+            BusyError: if another process has it.
+            UserError: if the folder cannot be written.
         """
         try:
             lock = FileLock(self.path / ".lock", timeout=0)
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout as error:
-            raise UserError(f"{self.path}: another process is at this run") from error
+            raise BusyError(f"{self.path}: another process is at this run") from error
         except (OSError, ValueError) as error:  # a null byte in the name is the latter
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{str(self.path)!r}: cannot be written ({reason})") from error
@@ -105,7 +111,7 @@ class RunFolder:
         Raises:
             UserError: if something else is in the way.
         """
-        for name in (RESULT, CHECKPOINT, METRICS, RANKS):
+        for name in (RESULT, CHECKPOINT, METRICS, RANKS, LOG):
             try:
                 (self.path / name).unlink(missing_ok=True)
             except OSError as error:
@@ -150,6 +156,18 @@ class RunFolder:
                 "start again with --restart"
             ) from error
         return state
+
+    def reached(self) -> int | None:
+        """Return the iteration of the checkpoint; None where there is none that can be read."""
+        if not (self.path / CHECKPOINT).is_file():
+            return None
+        import torch
+
+        try:  # only what is asked for is read from the disk
+            state = torch.load(self.path / CHECKPOINT, "cpu", weights_only=True, mmap=True)
+            return int(state["iteration"])
+        except Exception:  # noqa: BLE001 - whatever a damaged file may raise; the run itself tells
+            return None
 
     def append(self, record: dict[str, Any]) -> None:
         """Append a line to the metrics."""
