@@ -25,6 +25,7 @@ from zoo.schema import Config
 
 State = Literal["waiting", "at work", "finished", "failed", "stopped"]
 
+PROGRAM = "from zoo._job import main; main()"
 _TICK = 0.25  # seconds between two looks at the processes
 _ANY_GPU = ("auto", "cuda")
 
@@ -187,7 +188,7 @@ class Child:
             environment["OMP_NUM_THREADS"] = str(threads)
         # It sees the modules that this process sees. Its session is its own, since Ctrl-C goes to
         # all of a session, and it is to be told to stop once, by this process.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from zoo._job import main; main()"
+        code = f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, job.name],
             stdin=subprocess.PIPE,

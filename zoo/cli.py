@@ -64,7 +64,7 @@ def run(
     arguments: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Argument(
-            metavar="CONFIG... [KEY=VALUE]...",
+            metavar="CONFIG|KEY=VALUE",
             help="YAML files or names of shipped configs; and settings to change, such as "
             "loss.scale=32.",
         ),

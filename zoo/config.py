@@ -230,7 +230,10 @@ def _library() -> dict[str, Path]:
 def _not_found(source: str) -> str:
     if _what_is(Path(source)) == "folder":
         return f"{source!r} is a folder; name a file in it"
-    hint = did_you_mean(_bare(source), _library()) or "; `zoo config` lists what ships"
+    name, library = _bare(source), _library()
+    near = [other for other in library if other.endswith(f"/{name}")]
+    hint = did_you_mean(*near, near) if len(near) == 1 else did_you_mean(name, library)
+    hint = hint or "; `zoo config` lists what ships"
     return f"there is no config {source!r}, neither as a file nor shipped{hint}"
 
 
