@@ -114,10 +114,10 @@ def test_the_config_that_is_shown_is_the_shipped_one(tmp_path):
 
 def test_every_shipped_config_opens_with_the_command_that_runs_it():
     shipped = [p for p in (ROOT / "configs").rglob("*.yaml") if p.parent.name != "base"]
-    assert len(shipped) == 55
+    assert len(shipped) == 65
     for path in shipped:
         first = path.read_text("utf-8").splitlines()[0]
-        assert first.startswith(f"# zoo run configs/{path.name}")
+        assert first.startswith(f"# zoo run {path.relative_to(ROOT).as_posix()}")
 
 
 def test_the_loss_in_contributing_is_python():

@@ -62,11 +62,9 @@ class Estimator:
         self._records = [r for folder in folders for r in _records(Path(folder))]
         self._sizes: dict[str, int | None] = {}
 
-    def of(self, config: Config, folder: RunFolder) -> Estimate:
-        """Return what is to be expected of a run; nothing of a finished one."""
-        if folder.finished:
-            return Estimate(0.0, 0)
-        seconds, rough = self._seconds(config, folder.reached() or 0)
+    def of(self, config: Config, reached: int) -> Estimate:
+        """Return what is to be expected of a run that has been trained so far."""
+        seconds, rough = self._seconds(config, reached)
         return Estimate(seconds, self._size(config), rough)
 
     def _seconds(self, config: Config, reached: int) -> tuple[float | None, bool]:

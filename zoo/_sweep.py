@@ -241,10 +241,11 @@ def _leaves(node: Node, keys: Keys = ()) -> Iterator[tuple[Keys, Place]]:
 
 
 def _met(axis: Axis, others: dict[Keys, Place]) -> list[tuple[Keys, Place]]:
-    """Return what an axis sets that others set too, in whole or in part, and where they do."""
-    return [
-        (keys, place)
-        for keys in axis.places()
-        for other, place in others.items()
-        if keys[: len(other)] == other or other[: len(keys)] == keys
-    ]
+    """Return the others that set what an axis sets too, in whole or in part, one of each place."""
+    own = axis.places()
+    found = {
+        place: keys
+        for keys, place in others.items()
+        if any(keys[: len(one)] == one or one[: len(keys)] == keys for one in own)
+    }
+    return [(keys, place) for place, keys in found.items()]

@@ -232,7 +232,7 @@ def _not_found(source: str) -> str:
         return f"{source!r} is a folder; name a file in it"
     name, library = _bare(source), _library()
     near = [other for other in library if other.endswith(f"/{name}")]
-    hint = did_you_mean(*near, near) if len(near) == 1 else did_you_mean(name, library)
+    hint = f"; did you mean {near[0]}?" if len(near) == 1 else did_you_mean(name, library)
     hint = hint or "; `zoo config` lists what ships"
     return f"there is no config {source!r}, neither as a file nor shipped{hint}"
 

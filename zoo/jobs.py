@@ -9,6 +9,7 @@ carried out as often as it takes. Each run is a process of its own; one that fai
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -171,7 +172,7 @@ def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
     for job in plan.jobs:
         cells = ("", "")
         if job in left:
-            found.append(estimator.of(job.config, job.folder))
+            found.append(estimator.of(job.config, _reached(job) or 0))
             cells = found[-1].cells()
         made.add_row(Text(job.name), Text(job.settings), _how_far(job), *cells)
     lines = [_summary(plan)]
@@ -223,14 +224,25 @@ def _table(*heads: str) -> Table:
 def _how_far(job: Job) -> str:
     if job.folder.finished:
         return "finished"
-    reached = job.folder.reached()
-    return "new" if reached is None else f"to resume at iteration {reached}"
+    reached = _reached(job)
+    if reached is None:
+        return "damaged, to be run with --restart"
+    return f"to resume at iteration {reached}" if reached else "new"
+
+
+def _reached(job: Job) -> int | None:
+    """Return the iteration that a run goes on from; None where its checkpoint is damaged."""
+    try:
+        return job.folder.reached()
+    except UserError:
+        return None
 
 
 def _summary(plan: Plan) -> str:
-    states = [_how_far(job).partition(" at ")[0] for job in plan.jobs]
+    states = [re.split(" at |,", _how_far(job))[0] for job in plan.jobs]
     repeats = f"; {plan.repeats} more asked for were the same" if plan.repeats else ""
-    return f"{len(plan.jobs)} runs: {counts(states)}{repeats}"
+    runs = "1 run" if len(plan.jobs) == 1 else f"{len(plan.jobs)} runs"
+    return f"{runs}: {counts(states)}{repeats}"
 
 
 def _totals(found: Sequence[Estimate], together: int, output: Path) -> list[str]:

@@ -137,8 +137,11 @@ class RunFolder:
         torch.save(state, buffer)
         self.write(CHECKPOINT, buffer.getvalue())
 
-    def load_checkpoint(self) -> dict[str, Any] | None:
+    def load_checkpoint(self, mmap: bool = False) -> dict[str, Any] | None:
         """Return the checkpoint, on the CPU; None where there is none.
+
+        Args:
+            mmap: read from the disk only what is looked at.
 
         Raises:
             UserError: if the file is there but no checkpoint.
@@ -149,7 +152,9 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=mmap
+            )
         except Exception as error:
             raise UserError(
                 f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
@@ -157,17 +162,14 @@ class RunFolder:
             ) from error
         return state
 
-    def reached(self) -> int | None:
-        """Return the iteration of the checkpoint; None where there is none that can be read."""
-        if not (self.path / CHECKPOINT).is_file():
-            return None
-        import torch
+    def reached(self) -> int:
+        """Return the iteration of the checkpoint; 0 where there is none.
 
-        try:  # only what is asked for is read from the disk
-            state = torch.load(self.path / CHECKPOINT, "cpu", weights_only=True, mmap=True)
-            return int(state["iteration"])
-        except Exception:  # noqa: BLE001 - whatever a damaged file may raise; the run itself tells
-            return None
+        Raises:
+            UserError: if the file is there but no checkpoint.
+        """
+        state = self.load_checkpoint(mmap=True)
+        return state["iteration"] if isinstance(state, dict) and "iteration" in state else 0
 
     def append(self, record: dict[str, Any]) -> None:
         """Append a line to the metrics."""
