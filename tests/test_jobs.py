@@ -455,7 +455,7 @@ def test_a_terminal_gets_the_table_and_a_file_gets_lines(pretending):
             first, second, third, fourth = text.splitlines()
             assert first.split()[0] == third.split()[0] == "started"
             assert second.split()[0] == "finished"
-            assert second.endswith("loss.scale=1 seed=2  0/20  R@1 50.00")
+            assert second.endswith("loss.scale=1 seed=2  20/20  R@1 50.00")
             assert fourth.split()[0] == "failed"
             assert fourth.endswith("the data are not there")
         else:

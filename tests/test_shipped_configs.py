@@ -14,7 +14,7 @@ from zoo.config import load, shipped
 from zoo.progress import Reporter
 
 SMALL = ["train.iterations=2", "model.backbone={name: convnet, width: 4}", "device=cpu"]
-TRAINED = [name for name in shipped() if not name.startswith("pretrained")]
+TRAINED = [name for name in shipped() if not name.startswith(("pretrained", "ablation/"))]
 
 
 @pytest.fixture(scope="module")

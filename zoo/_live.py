@@ -65,7 +65,7 @@ class Board:
         """Return the table; of more jobs than there are lines, those that matter most."""
         table = Table(box=None, pad_edge=False, title_justify="left", caption_justify="left")
         for head in ("run", "settings", "state"):
-            table.add_column(head, overflow="fold" if head == "settings" else "ellipsis")
+            table.add_column(head, no_wrap=True, overflow="ellipsis")
         for head in ("iteration", "loss", _recall_of(self._jobs), "left"):
             table.add_column(head, justify="right", no_wrap=True)
         shown = self._most_important(max(3, self._console.height - _AROUND))

@@ -108,6 +108,7 @@ class Job:
         self.recall = self.recall if event.get("recall") is None else event["recall"]
         if "finished" in event:
             self.state, self.recall = "finished", event["finished"]
+            self.iteration = self.total or None
         for state in ("failed", "stopped"):
             if state in event:
                 self.state, self.reason = state, event[state]

@@ -113,10 +113,11 @@ def run(
     if dry_run:
         stdout().print(many.forecast(plan, jobs))
         return
-    if len(plan.jobs) > 1:
+    first, *others = plan.jobs
+    if others:
         _run_many(plan, jobs, restart, quiet)
         return
-    checked = plan.jobs[0].config
+    checked = first.config
     import torch
 
     from zoo import environment, leaderboard, runner
