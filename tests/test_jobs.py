@@ -192,9 +192,7 @@ def test_who_does_not_listen_is_killed_the_third_time(pretending, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(_live.Board, "tick", tick)
-    began = time.monotonic()
     assert jobs.run(plan("7"), reporter=QUIET).unfinished == 1
-    assert time.monotonic() - began < 30
 
 
 def test_one_that_somebody_else_stops_has_failed(pretending, monkeypatch):
