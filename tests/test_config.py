@@ -14,7 +14,7 @@ import yaml
 
 import zoo
 from zoo import _source, _yaml, config, registry, schema
-from zoo.config import dump, load, shipped
+from zoo.config import dump, load, load_all, shipped
 from zoo.errors import UserError
 from zoo.schema import Component, Config
 
@@ -497,11 +497,12 @@ def test_resolved_is_plain_and_in_order():
 
 @pytest.mark.parametrize("name", shipped())
 def test_round_trip_of_shipped_configs(name):
-    got = load(name, NEEDED.get(name, []))
-    write("again.yaml", dump(got))
-    again = load("again.yaml")
-    assert again == got
-    assert (again.run_name(), dump(again)) == (got.run_name(), dump(got))
+    for variant in load_all(name, NEEDED.get(name, [])):
+        got = variant.config
+        write("again.yaml", dump(got))
+        again = load("again.yaml")
+        assert again == got
+        assert (again.run_name(), dump(again)) == (got.run_name(), dump(got))
 
 
 def test_round_trip_of_the_unusual():
@@ -588,18 +589,18 @@ def test_torch_is_not_imported():
 def test_shipped_configs():
     found = {p.relative_to(CONFIGS).with_suffix("").as_posix() for p in CONFIGS.rglob("*.yaml")}
     assert set(shipped()) == {name for name in found if not name.startswith("base/")}
-    assert len(shipped()) == 55
-    assert len(found) == 61
-    assert len(NEEDED) == 9
+    assert len(shipped()) == 65
+    assert len(found) == 71
+    assert len(NEEDED) == 11
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_config_loads_by_any_of_its_names(name):
     needed = NEEDED.get(name, [])
-    got = load(name, needed)
-    assert got.name == name
-    assert load(f"{name}.yaml", needed) == load(f"configs/{name}.yaml", needed) == got
-    assert load(CONFIGS / f"{name}.yaml", needed) == got
+    got = load_all(name, needed)
+    assert {variant.config.name for variant in got} == {name.rpartition("/")[2]}
+    assert load_all(f"{name}.yaml", needed) == load_all(f"configs/{name}.yaml", needed) == got
+    assert load_all(CONFIGS / f"{name}.yaml", needed) == got
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import zoo
-from zoo import cli, config, registry
+from zoo import _scheduler, cli, config, registry, runner
+from zoo.progress import Reporter
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -40,7 +41,7 @@ ZOO = sorted({part.strip() for line in lines() for part in line.split("&&") if "
 
 
 def test_the_commands_are_found():
-    assert len(ZOO) == 13
+    assert len(ZOO) == 16
 
 
 def test_the_counts_are_right():
@@ -59,6 +60,11 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
     arguments = line.split()[1:]
     if arguments[0] == "run":
         arguments += ["train.iterations=2", "device=cpu"]
+    if {"--seeds", "--sweep", "configs/ablation/scale_glyphs.yaml"} & set(arguments):
+        make_photographs(tmp_path / "photographs")
+        arguments += ["dataset={name: image_folder, root: photographs}", "images={resize: 32}"]
+        arguments += ["sampler.classes=3", "sampler.per_class=2", "model.backbone.width=2"]
+        monkeypatch.setattr(_scheduler.Scheduler, "run", run_here)
     if "dataset.root=photographs" in arguments:
         make_photographs(tmp_path / "photographs")
         arguments += ["model.backbone.weights=null", "images.resize=40", "images.crop=32"]
@@ -68,6 +74,13 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
     wanted = 1 if "pml.NTXentLoss" in arguments else 0  # the fault that it is there to show
     assert run(monkeypatch, *arguments) == wanted, capsys.readouterr().err
     assert capsys.readouterr().out
+
+
+def run_here(scheduler):
+    """Do all runs in this process, which has imported torch; processes are tested elsewhere."""
+    for job in scheduler._waiting:
+        runner.run(job.config, reporter=Reporter(quiet=True))
+        job.state = "finished"
 
 
 def run(monkeypatch, *arguments):
@@ -112,12 +125,25 @@ def test_the_config_that_is_shown_is_the_shipped_one(tmp_path):
     assert config.load(tmp_path / "ice_glyphs.yaml") == config.load("ice_glyphs")
 
 
+def test_the_sweeps_that_are_shown_are_understood(tmp_path):
+    sweeps = [text for text in blocks("text") if text.startswith("sweep:")]
+    counts = []
+    for text in sweeps:
+        (tmp_path / "x.yaml").write_text(
+            f"extends: ice_glyphs\npaper: {{table: T, dataset: d}}\n{text}"
+            if "paper." in text
+            else f"extends: ice_glyphs\n{text}"
+        )
+        counts.append(len(config.load_all(tmp_path / "x.yaml")))
+    assert counts == [12, 2]
+
+
 def test_every_shipped_config_opens_with_the_command_that_runs_it():
     shipped = [p for p in (ROOT / "configs").rglob("*.yaml") if p.parent.name != "base"]
-    assert len(shipped) == 55
+    assert len(shipped) == 65
     for path in shipped:
         first = path.read_text("utf-8").splitlines()[0]
-        assert first.startswith(f"# zoo run configs/{path.name}")
+        assert first.startswith(f"# zoo run {path.relative_to(ROOT).as_posix()}")
 
 
 def test_the_loss_in_contributing_is_python():

@@ -16,8 +16,9 @@ from zoo.config import load, shipped
 from zoo.progress import Reporter
 
 SHORT = {"cub": "cub200", "cars": "cars196", "sop": "sop"}  # at the end of a config's name
-BENCHMARKS = [name for name in shipped() if name.rpartition("_")[2] in SHORT]
-OTHERS = [n for n in shipped() if n not in BENCHMARKS and not n.startswith("pretrained")]
+SINGLE = [name for name in shipped() if not name.startswith("ablation/")]
+BENCHMARKS = [name for name in SINGLE if name.rpartition("_")[2] in SHORT]
+OTHERS = [n for n in SINGLE if n not in BENCHMARKS and not n.startswith("pretrained")]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from zoo._words import hint, must_be
 from zoo._yaml import Key, Keys
-from zoo.schema import NAMED, Config, numbers_alike
+from zoo.schema import NAMED, ConfigFile, numbers_alike
 
 _WANTED = {
     "int_type": "a whole number",
@@ -90,7 +90,7 @@ def _size_message(context: Mapping[str, Any], value: Any) -> str:
 
 def _section(loc: tuple[Key, ...]) -> list[type[BaseModel]]:
     """Return what a section is checked against: a class, or several that its name decides on."""
-    found: list[type[BaseModel]] = [Config]
+    found: list[type[BaseModel]] = [ConfigFile]
     for key in loc:
         fields = [model.model_fields[str(key)] for model in found if str(key) in model.model_fields]
         inside = [model for field in fields for model in _models(field.annotation)]

@@ -165,6 +165,19 @@ def inline(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
+def keys_of(dotted: str) -> Keys:
+    """Return the keys that ``evaluate.ks.0`` names."""
+    parts = dotted.strip().split(".")
+    return tuple(int(p) if p.isdigit() and kind_of(p) == "int" else p for p in parts)
+
+
+def nest(keys: Keys, node: Node) -> Node:
+    """Return the maps in which a value is at ``keys``, all of them written where the value is."""
+    for key in reversed(keys):
+        node = Node({key: node}, node.place)
+    return node
+
+
 def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
     """Lay one tree over another: maps merge, all else is replaced.
 

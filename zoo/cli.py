@@ -23,7 +23,9 @@ from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
     from zoo.checks import Report
+    from zoo.jobs import Plan
     from zoo.leaderboard import Board
+    from zoo.schema import Config
 
 app = typer.Typer(
     help="Compare, reproduce, write, check and use losses for deep metric learning.",
@@ -63,63 +65,123 @@ def _root(
 
 @app.command()
 def run(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped config.")],
-    overrides: Overrides = None,
+    arguments: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(
+            metavar="CONFIG|KEY=VALUE",
+            help="YAML files or names of shipped configs; and settings to change, such as "
+            "loss.scale=32.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--seeds", metavar="0,1,2", help="Run each with these seeds."),
+    ] = None,
+    sweep: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--sweep",
+            metavar="KEY=VALUE,VALUE",
+            help="Run each with these values; given for several keys, with every combination.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--jobs",
+            min=1,
+            metavar="N",
+            help="Runs at a time; by default one on each GPU, or one on the CPU.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be run, with time and disk.")
+    ] = False,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Forget what the run folder holds; start anew.")
+        bool, typer.Option("--restart", help="Forget what the run folders hold; start anew.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
 ) -> None:
-    """Train and evaluate an experiment; ends in a leaderboard.
+    """Train and evaluate an experiment, or many of them; ends in a leaderboard.
 
     Ctrl-C saves what was done; the same command goes on from there.
     A finished run is not run again: its result is shown.
 
-    Exit status: 0 done, 1 stopped or diverged, 2 the input was wrong.
+    Exit status: 0 done, 1 a run was stopped or failed, 2 the input was wrong.
 
     Examples: [cyan]zoo run ice_glyphs[/],
-    [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32 seed=1[/]
+    [cyan]zoo run configs/ice_glyphs.yaml loss.scale=32 seed=1[/],
+    [cyan]zoo run ice_glyphs rll_glyphs --seeds 0,1,2[/],
+    [cyan]zoo run ice_glyphs --sweep loss.scale=16,32,64 --dry-run[/]
     """
-    from zoo import leaderboard
-
-    settings, reporter = overrides or [], Reporter(quiet=quiet)
     try:
-        found = None if restart else _finished(config, settings, reporter)
-        output, result = found or _run(config, settings, restart, reporter)
+        _carry_out(
+            arguments or [], seeds, sweep or [], jobs, dry_run, restart, Reporter(quiet=quiet)
+        )
     except KeyboardInterrupt as error:
-        again = shlex.join(["zoo", "run", config, *settings])
-        _complain(f"{str(error) or 'stopped'}; to go on: {again}", "")
+        _complain(f"{str(error) or 'stopped'}; to go on: {_again()}", "")
         raise typer.Exit(1) from None
-    console = stdout()
-    for board in leaderboard.boards([result]) if quiet else _boards(output):
-        if any(result["run"] == r["run"] for row in board.rows for r in row.results):
-            console.print(leaderboard.to_table(board, console.width, highlight=result["run"]))
 
 
-def _finished(
-    config: str, overrides: list[str], reporter: Reporter
-) -> tuple[Path, dict[str, Any]] | None:
-    """Return where a finished run is and its result, without torch, which takes seconds to import.
+def _carry_out(
+    arguments: list[str],
+    seeds: str | None,
+    sweep: list[str],
+    at_a_time: int | None,
+    dry_run: bool,
+    restart: bool,
+    reporter: Reporter,
+) -> None:
+    """Run what the arguments of ``zoo run`` ask for."""
+    from zoo import jobs
 
-    None if it is not finished, or if torch is needed to tell.
+    configs, overrides = jobs.sort(arguments)
+    alone = len(configs) == 1 and not (sweep or seeds or dry_run or restart)
+    if alone and _show_finished(configs[0], overrides, reporter):
+        return
+    plan = jobs.make(configs, overrides, sweep, seeds)
+    first, *others = plan.jobs
+    if dry_run:
+        stdout().print(jobs.forecast(plan, at_a_time))
+    elif others:
+        _run_many(plan, at_a_time, restart, reporter)
+    else:
+        result = _run(first.config, overrides, restart, reporter)
+        _show_result(first.config.output, result, reporter.quiet)
+
+
+def _show_finished(source: str, overrides: list[str], reporter: Reporter) -> bool:
+    """Show the result of a finished run without torch, which takes seconds to import.
+
+    Returns:
+        whether that was possible; not if it is unfinished, or if torch is needed to tell.
     """
     from zoo import config as configuration
     from zoo.results import RunFolder
 
-    checked = configuration.guess(config, overrides)
+    checked = configuration.guess(source, overrides)
     if checked is None or not RunFolder.of(checked).finished:
-        return None
-    reporter.say(RunFolder.of(checked).finished_message)
-    return Path(checked.output), RunFolder.of(checked).result()
+        return False
+    folder = RunFolder.of(checked)
+    reporter.say(folder.finished_message)
+    _show_result(checked.output, folder.result(), reporter.quiet)
+    return True
+
+
+def _show_result(output: str, result: dict[str, Any], quiet: bool) -> None:
+    """Print the boards that a result is on, or its row alone."""
+    from zoo import leaderboard
+
+    console = stdout()
+    for board in leaderboard.boards([result]) if quiet else _boards(Path(output)):
+        if any(result["run"] == r["run"] for row in board.rows for r in row.results):
+            console.print(leaderboard.to_table(board, console.width, highlight=result["run"]))
 
 
 def _run(
-    config: str, overrides: list[str], restart: bool, reporter: Reporter
-) -> tuple[Path, dict[str, Any]]:
-    """Run an experiment and return where it is and its result, or say what went wrong."""
-    from zoo import config as configuration
-
-    checked = configuration.load(config, overrides)
+    checked: Config, overrides: list[str], restart: bool, reporter: Reporter
+) -> dict[str, Any]:
+    """Run an experiment; say what ended it and how to go on, if that is not its last iteration."""
     import torch
 
     from zoo import environment, runner
@@ -128,7 +190,7 @@ def _run(
     environment.keep_freed_memory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
     try:
-        result = runner.run(checked, overrides, restart=restart, reporter=reporter)
+        return runner.run(checked, overrides, restart=restart, reporter=reporter)
     except runner.InterruptedRunError as error:
         raise KeyboardInterrupt(str(error)) from None
     except DivergedError as error:
@@ -137,7 +199,32 @@ def _run(
     except torch.cuda.OutOfMemoryError:
         _complain("the GPU's memory is full: use smaller batches, images or a smaller backbone")
         raise typer.Exit(1) from None
-    return Path(checked.output), result
+
+
+def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Reporter) -> None:
+    """Carry out a plan; print the leaderboard of its runs, and what did not work."""
+    from zoo import jobs, leaderboard
+
+    if restart:
+        jobs.forget(plan)
+    if not reporter.quiet:
+        reporter.console.print(jobs.table(plan))
+    outcome = jobs.run(plan, at_a_time, reporter)
+    console = stdout()
+    for board in leaderboard.boards(outcome.results):
+        console.print(leaderboard.to_table(board, console.width))
+    for reason, names in outcome.failures().items():
+        _complain(f"{', '.join(names)}: {reason}")
+    if outcome.unfinished:
+        said = f"stopped: {outcome.unfinished} of {len(plan.jobs)} runs are not finished"
+        _complain(f"{said}; to go on: {_again()}", "")
+    if outcome.failed or outcome.unfinished:
+        raise typer.Exit(1)
+
+
+def _again() -> str:
+    """Return the command that goes on where this one stopped."""
+    return shlex.join(["zoo", *(a for a in sys.argv[1:] if a != "--restart")])
 
 
 @app.command("list")
@@ -261,7 +348,8 @@ def config_(
         for name in configuration.shipped():
             typer.echo(name)
         return
-    typer.echo(configuration.dump(configuration.load(config, overrides or [])), nl=False)
+    variants = configuration.load_all(config, overrides or [])
+    typer.echo(configuration.dump_all(variants), nl=False)
 
 
 @app.command("leaderboard")

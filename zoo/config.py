@@ -1,6 +1,7 @@
 """Configs: YAML -> checked specs, all problems of a file in one go, each with its line.
 
     config = load("ice_glyphs", ["loss.scale=32", "seed=1"])
+    variants = load_all("ice_glyphs", sweeps=["loss.scale=16,32"], seeds="0,1,2")
 
 What a config may hold is said in zoo.schema; what a component takes, the registry asks its class.
 """
@@ -11,26 +12,40 @@ import functools
 import importlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
-from zoo import _source, _yaml, registry
+from zoo import _overrides, _source, _sweep, _yaml, registry
+from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence
 from zoo._words import show
-from zoo._yaml import Key, Keys, Node, Place, Problem, kind_of, merge
+from zoo._yaml import Keys, Node, Place, Problem, merge
 from zoo.base import RUNTIME
 from zoo.errors import UserError, did_you_mean
 from zoo.registry import Kind
-from zoo.schema import COMPONENTS, NAMED, Config, contradictions, dig
+from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
-_COMMAND_LINE = "command line"
 _MAX_PARENTS = 20
 
 
+@dataclass(frozen=True)
+class Variant:
+    """One of the experiments that a config holds.
+
+    Attributes:
+        config: the experiment.
+        settings: what sets it apart from the others, by dotted key.
+    """
+
+    config: Config
+    settings: dict[str, Any]
+
+
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a config and check all of it.
+    """Read a config of one experiment and check all of it.
 
     Args:
         source: a path, or the name of a shipped config.
@@ -41,24 +56,64 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
         UserError: with a line for every problem, as
             ``configs/x.yaml:12: loss.scael: unknown argument of ice; did you mean scale?``.
     """
+    variants = load_all(source, overrides)
+    if len(variants) > 1:
+        raise UserError(
+            f"{source}: {len(variants)} experiments (sweep, seeds), where one is wanted; `zoo run` "
+            "runs them all, sweep=null and seeds=null leave one"
+        )
+    return variants[0].config
+
+
+def load_all(
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    sweeps: Sequence[str] = (),
+    seeds: str | None = None,
+) -> list[Variant]:
+    """Read a config and check all of the experiments that it holds.
+
+    Args:
+        source: a path, or the name of a shipped config.
+        overrides: settings such as ``loss.scale=32``, laid over the file all at once.
+        sweeps: values to try, such as ``loss.scale=16,32``; several multiply. What the command line
+            sets or sweeps, a map of values in the file no longer does.
+        seeds: seeds to run each of them with, such as ``0,1,2``.
+
+    Raises:
+        UserError: with a line for every problem of all of them.
+    """
     problems: list[Problem] = []
     path = _find(source, Path())
     if path is None:
         raise UserError(_not_found(str(source)))
     tree = _Files(problems).read(path, ())
-    given = _read_overrides(overrides, problems)
+    given = _overrides.read(overrides, problems)
+    line = _sweep.of_command_line(sweeps, seeds, problems)
     if tree is None:
         raise _error(problems)
     tree = merge(tree, given)
-    data = {"name": path.stem, **tree.plain()}
-    seen = {problem.keys for problem in problems}
+    entries = _sweep.combine(_sweep.of_file(tree, problems), line, given, problems)
+    told = {problem.keys for problem in problems}
+    variants = [_variant(path.stem, tree, entry, told, problems) for entry in entries]
+    if problems:
+        raise _error(list(dict.fromkeys(problems)))
+    return variants
+
+
+def _variant(
+    name: str, tree: Node, entry: _sweep.Entry, told: set[Keys], problems: list[Problem]
+) -> Variant:
+    """Check one experiment; where something is wrong with it, there are problems more."""
+    tree = functools.reduce(merge, [tree, *_sweep.trees(entry)])
+    data = {"name": name, **tree.plain()}
+    seen = set(told)
     for keys, message in _check(data):
         if keys not in seen:  # one problem is enough for a place
             seen.add(keys)
             problems.append(Problem(tree.nearest(keys), keys, message))
-    if problems:
-        raise _error(problems)
-    return Config.model_validate(data)
+    config = Config.model_construct() if problems else Config.model_validate(data)
+    return Variant(config, {dotted: node.plain() for dotted, node in entry.items()})
 
 
 def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
@@ -70,7 +125,7 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
     problems: list[Problem] = []
     path = _find(source, Path())
     tree = _Files(problems).read(path, ()) if path else None
-    given = _read_overrides(overrides, problems)
+    given = _overrides.read(overrides, problems)
     if path is None or tree is None or problems:
         return None
     data = {"name": path.stem, **merge(tree, given).plain()}
@@ -92,6 +147,13 @@ def dump(config: Config) -> str:
     return _yaml.dump(config.resolved())
 
 
+def dump_all(variants: Sequence[Variant]) -> str:
+    """Return YAML that loads as equal experiments: what they share, and what is swept."""
+    resolved = [variant.config.resolved() for variant in variants]
+    grid = _sweep.regroup([variant.settings for variant in variants], resolved)
+    return _yaml.dump(functools.reduce(_sweep.shared, resolved) | grid)
+
+
 def shipped() -> list[str]:
     """Return the names of the configs that come with the zoo."""
     return sorted(name for name in _library() if not name.startswith("base/"))
@@ -99,7 +161,7 @@ def shipped() -> list[str]:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a config; arguments of components are not part of it."""
-    return Config.model_json_schema()
+    return ConfigFile.model_json_schema()
 
 
 # ---- files
@@ -131,7 +193,7 @@ class _Files:
             message = "must be a map of settings" if own.value is not None else "is empty"
             self._problems.append(Problem(own.place, (), message))
             return None
-        _spell_out(own)
+        spell_out(own)
         extends = own.value.pop("extends", None)
         parents = [] if extends is None else self._parents(extends, chain)
         if None in parents:
@@ -194,7 +256,10 @@ def _library() -> dict[str, Path]:
 def _not_found(source: str) -> str:
     if _what_is(Path(source)) == "folder":
         return f"{source!r} is a folder; name a file in it"
-    hint = did_you_mean(_bare(source), _library()) or "; `zoo config` lists what ships"
+    name, library = _bare(source), _library()
+    near = [other for other in library if other.endswith(f"/{name}")]
+    hint = f"; did you mean {near[0]}?" if len(near) == 1 else did_you_mean(name, library)
+    hint = hint or "; `zoo config` lists what ships"
     return f"there is no config {source!r}, neither as a file nor shipped{hint}"
 
 
@@ -202,67 +267,6 @@ def _shown(path: Path) -> str:
     """Return a path as messages show it: from here, if it is below."""
     path = Path(os.path.normpath(path))
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-# ---- overrides
-
-
-def _read_overrides(texts: Sequence[str], problems: list[Problem]) -> Node:
-    """Return the settings of the command line as one tree."""
-    tree = Node({}, Place(_COMMAND_LINE))
-    for text in texts:
-        node = _read_override(text, problems)
-        if node is not None:
-            tree = _join(tree, node, (), problems)
-    return tree
-
-
-def _read_override(text: str, problems: list[Problem]) -> Node | None:
-    place = Place(f"{_COMMAND_LINE}: {text}")
-    path, equals, value = text.partition("=")
-    keys = tuple(_key(part) for part in path.strip().split("."))
-    if not equals or "" in keys:
-        problems.append(Problem(place, (), "must be of the form key.key=value: loss.scale=32"))
-        return None
-    if keys == ("extends",):
-        problems.append(Problem(place, keys, "only a file can extend another"))
-        return None
-    node = _yaml.parse(value, _COMMAND_LINE, problems, place, keys)
-    if node is None:
-        return None
-    for key in reversed(keys):
-        node = Node({key: node}, place)
-    _spell_out(node)
-    return node
-
-
-def _key(part: str) -> Key:
-    return int(part) if kind_of(part) == "int" and part.isdigit() else part
-
-
-def _join(one: Node, other: Node, keys: Keys, problems: list[Problem]) -> Node:
-    """Put two settings together, whichever came first; none may be given twice."""
-    if not isinstance(one.value, dict) or not isinstance(other.value, dict):
-        message = f"given twice: {str(one.place).removeprefix(_COMMAND_LINE + ': ')} as well"
-        problems.append(Problem(other.place, keys, message))
-        return one
-    joined = dict(one.value)
-    for key, node in other.value.items():
-        at = (*keys, key)
-        joined[key] = _join(joined[key], node, at, problems) if key in joined else node
-    return Node(joined, one.place)
-
-
-def _spell_out(tree: Node) -> None:
-    """Make ``loss: ice`` of a tree ``loss: {name: ice}``."""
-    for *sections, key in NAMED:
-        parent = tree
-        for section in sections:
-            if isinstance(parent.value, dict) and section in parent.value:
-                parent = parent.value[section]
-        node = parent.value.get(key) if isinstance(parent.value, dict) else None
-        if node is not None and isinstance(node.value, str):
-            parent.value[key] = Node({"name": node}, node.place)
 
 
 # ---- checks
@@ -352,14 +356,15 @@ def _error(problems: list[Problem]) -> UserError:
 def _line(problem: Problem) -> str:
     """Return a problem as one line; what a stranger's file holds cannot steer a terminal."""
     dotted = _dotted(problem.keys)
-    if str(problem.place).startswith(f"{_COMMAND_LINE}: {dotted}="):
+    setting = str(problem.place).removeprefix(f"{COMMAND_LINE}: ").removeprefix("--sweep ")
+    if setting.startswith(f"{dotted}="):
         dotted = ""
     text = ": ".join(filter(None, (str(problem.place), dotted, problem.message)))
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _rank(problem: Problem) -> tuple[bool, Place]:
-    return problem.place.file.startswith(_COMMAND_LINE), problem.place
+    return problem.place.file.startswith(COMMAND_LINE), problem.place
 
 
 def _dotted(keys: Keys) -> str:

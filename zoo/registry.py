@@ -18,7 +18,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeVar, get_args
 
 from zoo import _pml, _source
@@ -263,7 +263,7 @@ def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
 
 
 @functools.cache
-def _entry_points() -> EntryPoints:
+def _entry_points() -> Any:  # Python 3.10's and 3.12's type of it differ
     """Return those of all groups: to find them is to read a file of every distribution."""
     return entry_points()
 

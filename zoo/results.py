@@ -26,6 +26,7 @@ METRICS = "metrics.jsonl"
 RESULT = "result.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
+LOG = "log.txt"  # of a process that failed
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
 _K = Annotated[str, Field(pattern=r"^[1-9][0-9]*$")]
@@ -83,6 +84,10 @@ class Result(_Part):
     settings: Annotated[dict[str, Any], AfterValidator(_shallow)] = {}
 
 
+class BusyError(UserError):
+    """Another process is at the run."""
+
+
 class RunFolder:
     """The folder of one run: ``<output>/<config>-<digest>-s<seed>``."""
 
@@ -109,14 +114,15 @@ class RunFolder:
         """Make the folder, and keep every other process from running in it.
 
         Raises:
-            UserError: if the folder cannot be written or another process has it.
+            BusyError: if another process has it.
+            UserError: if the folder cannot be written.
         """
         try:
             lock = FileLock(self.path / ".lock", timeout=0)
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout as error:
-            raise UserError(f"{self.path}: another process is at this run") from error
+            raise BusyError(f"{self.path}: another process is at this run") from error
         except (OSError, ValueError) as error:  # a null byte in the name is the latter
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{str(self.path)!r}: cannot be written ({reason})") from error
@@ -134,7 +140,7 @@ class RunFolder:
         Raises:
             UserError: if something else is in the way.
         """
-        for name in (RESULT, CHECKPOINT, METRICS, RANKS):
+        for name in (RESULT, CHECKPOINT, METRICS, RANKS, LOG):
             try:
                 (self.path / name).unlink(missing_ok=True)
             except OSError as error:
@@ -160,8 +166,11 @@ class RunFolder:
         torch.save(state, buffer)
         self.write(CHECKPOINT, buffer.getvalue())
 
-    def load_checkpoint(self) -> dict[str, Any] | None:
+    def load_checkpoint(self, mmap: bool = False) -> dict[str, Any] | None:
         """Return the checkpoint, on the CPU; None where there is none.
+
+        Args:
+            mmap: read from the disk only what is looked at.
 
         Raises:
             UserError: if the file is there but no checkpoint.
@@ -172,13 +181,24 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=mmap
+            )
         except Exception as error:
             raise UserError(
                 f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
                 "start again with --restart"
             ) from error
         return state
+
+    def reached(self) -> int:
+        """Return the iteration of the checkpoint; 0 where there is none.
+
+        Raises:
+            UserError: if the file is there but no checkpoint.
+        """
+        state = self.load_checkpoint(mmap=True)
+        return state["iteration"] if isinstance(state, dict) and "iteration" in state else 0
 
     def append(self, record: dict[str, Any]) -> None:
         """Append a line to the metrics."""

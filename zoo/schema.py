@@ -398,6 +398,17 @@ class Config(_Spec):
         return f"{self.name}-{self.digest()}-s{self.seed}"
 
 
+class ConfigFile(Config):
+    """What a file may hold: an experiment, or several that differ in some settings."""
+
+    sweep: dict[str, list[Any]] | list[dict[str, Any]] | None = Field(
+        default=None,
+        description="settings to try: a map of dotted keys to lists of values, which multiply, or "
+        "a list of maps of settings that go together",
+    )
+    seeds: list[int] | None = Field(default=None, description="seeds to run each of them with")
+
+
 _INCIDENTAL: Any = {
     "name": True,
     "paper": True,

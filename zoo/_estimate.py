@@ -1,0 +1,172 @@
+"""How long a run will take and how much it will write: by what earlier runs did, or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo import _yaml
+from zoo._live import clock
+from zoo.errors import UserError
+from zoo.results import CHECKPOINT, CONFIG, RESULT, RunFolder
+from zoo.schema import Config, dig, numbers_alike
+
+# What the time of an iteration depends on: nearly all of it, and the best part of it.
+_ROUGHLY = ("dataset", "images", "model.backbone", "model.freeze", "train.precision")
+_CLOSELY = (*_ROUGHLY, "sampler", "loss.name", "miner", "train.chunk_size", "train.workers")
+_ON_DISK = ("dataset", "model", "loss.name", "optimizer.name", "optimizer.momentum")
+_BYTES = 4  # of a number
+
+
+class Estimate(NamedTuple):
+    """What a run will still take.
+
+    Attributes:
+        seconds: None where nothing is known.
+        size: of its checkpoint, in bytes; None where nothing is known.
+        rough: whether the time is that of runs with other batches or another loss.
+    """
+
+    seconds: float | None
+    size: int | None
+    rough: bool = False
+
+    def cells(self) -> tuple[str, str]:
+        """Return time and size in words."""
+        if self.seconds is None:
+            time = "unknown"
+        else:
+            time = ("about " if self.rough else "") + clock(self.seconds)
+        return time, "unknown" if self.size is None else in_bytes(self.size)
+
+
+class _Record(NamedTuple):
+    """An earlier run."""
+
+    config: dict[str, Any]
+    device: str
+    per_iteration: float | None
+    evaluation: float
+    size: int | None
+
+
+class Estimator:
+    """Knows the finished runs in the output folders of some configs."""
+
+    def __init__(self, configs: Sequence[Config]) -> None:
+        folders = {config.output for config in configs}
+        self._records = [r for folder in folders for r in _records(Path(folder))]
+        self._sizes: dict[str, int | None] = {}
+
+    def of(self, config: Config, reached: int) -> Estimate:
+        """Return what is to be expected of a run that has been trained so far."""
+        seconds, rough = self._seconds(config, reached)
+        return Estimate(seconds, self._size(config), rough)
+
+    def _seconds(self, config: Config, reached: int) -> tuple[float | None, bool]:
+        device = _device(config)
+        iterations = config.train.iterations - reached
+        for keys in (_CLOSELY, _ROUGHLY):
+            alike = [r for r in self._alike(config, keys) if r.device == device]
+            paces = [r.per_iteration for r in alike if r.per_iteration is not None]
+            if alike and (paces or not iterations):
+                training = iterations * statistics.median(paces) if iterations else 0.0
+                evaluation = statistics.median(r.evaluation for r in alike)
+                return training + evaluation, keys is _ROUGHLY
+        return None, False
+
+    def _size(self, config: Config) -> int | None:
+        if not config.train.iterations:
+            return 0  # there is nothing to go on from
+        sizes = [r.size for r in self._alike(config, _ON_DISK) if r.size is not None]
+        if sizes:
+            return int(statistics.median(sizes))
+        key = json.dumps(_part(config.resolved(), _ON_DISK))
+        if key not in self._sizes:
+            self._sizes[key] = _size_by_parameters(config)
+        return self._sizes[key]
+
+    def _alike(self, config: Config, keys: Iterable[str]) -> list[_Record]:
+        wanted = _part(config.resolved(), keys)
+        return [record for record in self._records if _part(record.config, keys) == wanted]
+
+
+def in_bytes(size: float) -> str:
+    """Return a size as 3.4 MB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def _records(folder: Path) -> list[_Record]:
+    found = []
+    for path in folder.glob(f"*/{RESULT}"):
+        try:
+            result = RunFolder(path.parent).result()
+        except UserError:  # whoever looks at the leaderboard is told
+            continue
+        node = _yaml.read(path.with_name(CONFIG), CONFIG, [])
+        checkpoint = path.with_name(CHECKPOINT)
+        iterations, seconds = result.get("iterations"), result["seconds"]
+        found.append(
+            _Record(
+                node.plain() if node is not None else {},
+                _bare(str(dig(result, ("hardware", "device"), ""))),
+                seconds["training"] / iterations if iterations else None,
+                seconds.get("evaluation", 0.0),
+                checkpoint.stat().st_size if checkpoint.is_file() else None,
+            )
+        )
+    return found
+
+
+def _part(config: dict[str, Any], keys: Iterable[str]) -> Any:
+    return numbers_alike([dig(config, key.split(".")) for key in keys])
+
+
+def _device(config: Config) -> str | None:
+    """Return the device that a run would take here; None where there is no such one."""
+    from zoo.environment import device_name
+    from zoo.train import choose_device
+
+    try:
+        return _bare(device_name(choose_device(config.device)))
+    except UserError:
+        return None
+
+
+def _bare(device: str) -> str:
+    return re.sub(r", \d+ threads$", "", device)
+
+
+def _size_by_parameters(config: Config) -> int | None:
+    """Return what the network and its optimiser weigh, without building either."""
+    import torch
+
+    from zoo import registry
+    from zoo.embedder import Embedder
+
+    spec, model = config.model.backbone, config.model
+    arguments = spec.arguments | ({"weights": None} if "weights" in spec.arguments else {})
+    try:
+        with torch.device("meta"):
+            backbone = registry.assemble("backbones", spec.name, arguments, {})
+            embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
+    except Exception:  # noqa: BLE001 - a stranger's network that needs real numbers
+        return None
+    learning = sum(p.numel() for p in embedder.parameters() if p.requires_grad)
+    everything = sum(t.numel() for t in embedder.state_dict().values())
+    return int(_BYTES * (everything + _copies(config) * learning))
+
+
+def _copies(config: Config) -> int:
+    """Return how many numbers an optimiser keeps of each that it changes."""
+    if config.optimizer is None or config.optimizer.name == "sgd":
+        return int(getattr(config.optimizer, "momentum", 0) > 0)
+    return 2

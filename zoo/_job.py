@@ -1,0 +1,169 @@
+"""The process of one run among many: takes a config from stdin, tells its progress on stdout.
+
+The config comes as YAML that ends with a line ``...``. After it, stdin stays open as long as the
+process that wants the run is there; when it is gone, however it ended, the run saves and stops. On
+stdout is a line of JSON for each thing that happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, TypeVar
+
+from zoo import _yaml
+from zoo.errors import UserError
+from zoo.progress import Reporter, TrainingReport
+from zoo.results import BusyError
+from zoo.schema import Config
+
+_T = TypeVar("_T")
+
+END = "..."
+_EVERY = 0.2  # seconds between two words on progress
+_PATIENCE = 20.0  # seconds that a process which was told to stop may take to save
+
+
+def main() -> None:
+    """Do the run; end with status 0 if it is finished."""
+    tell = Teller(_private_stdout())
+    lines = iter(sys.stdin.readline, f"{END}\n")
+    config = Config.model_validate(_plain("".join(lines)))
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    try:
+        tell(finished=_run(config, tell))
+    except Exception as error:  # noqa: BLE001 - a run that fails must not stop the others
+        reason = _expected(error)
+        if reason is None:
+            traceback.print_exc()
+        tell(failed=reason or f"{type(error).__name__}: {error}", log=reason is None)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        tell(stopped="stopped")
+        sys.exit(1)
+
+
+class Teller:
+    """Writes what happens, as lines of JSON."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._last = 0.0
+
+    def __call__(self, **event: Any) -> None:
+        """Tell it now; if nobody listens any more, the run is about to be stopped."""
+        self._last = time.monotonic()
+        with suppress(OSError):
+            self._stream.write(json.dumps(event) + "\n")
+            self._stream.flush()
+
+    def now_and_then(self, **event: Any) -> None:
+        """Tell it, unless something was told just before."""
+        if time.monotonic() - self._last > _EVERY:
+            self(**event)
+
+
+class Relay(Reporter):
+    """Passes progress on to the process that shows it."""
+
+    def __init__(self, tell: Teller) -> None:
+        super().__init__(quiet=True)
+        self.tell = tell
+
+    def track(self, items: Iterable[_T], total: int, title: str) -> Iterator[_T]:
+        """Yield the items."""
+        self.tell(state=title)
+        yield from super().track(items, total, title)
+
+    @contextmanager
+    def training(self, start: int, total: int) -> Iterator[TrainingReport]:
+        """Open the report of a training that goes from iteration start to total."""
+        self.tell(state="training", start=start, total=total)
+        with self._bar(transient=False) as bar:
+            yield _RelayedReport(self, bar, start, total)
+
+
+class _RelayedReport(TrainingReport):
+    """Tells where a training is."""
+
+    reporter: Relay
+    iteration: int
+
+    def __init__(self, reporter: Relay, bar: Any, start: int, total: int) -> None:
+        super().__init__(reporter, bar, start, total)
+        self.iteration = start
+
+    def advance(self) -> None:
+        """Count one iteration."""
+        super().advance()
+        self.iteration += 1
+        self.reporter.tell.now_and_then(state="training", iteration=self.iteration)
+
+    def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
+        """Tell of a new loss or Recall@1 (a fraction)."""
+        super().show(iteration, loss, recall)
+        self.reporter.tell(
+            state="training", iteration=iteration, loss=self.loss, recall=self.recall
+        )
+
+
+def _run(config: Config, tell: Teller) -> float:
+    """Do the run; return its Recall at the first K."""
+    from zoo import environment, runner
+
+    environment.keep_freed_memory()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            recall = runner.run(config, reporter=Relay(tell))["recall"]
+            return float(recall[min(recall, key=int)])
+        except runner.InterruptedRunError as error:
+            tell(stopped=str(error))
+            sys.exit(1)
+        except BusyError:
+            if time.monotonic() > until:
+                raise
+            tell(state="waits for another process")
+            time.sleep(0.5)
+
+
+def _expected(error: Exception) -> str | None:
+    """Return why a run failed, if that is nobody's mistake in the program."""
+    import torch
+
+    from zoo.train import DivergedError
+
+    if isinstance(error, UserError | DivergedError):
+        return str(error)
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return "the GPU's memory is full: use smaller batches, images or a smaller backbone"
+    return None
+
+
+def _plain(text: str) -> Any:
+    problems: list[_yaml.Problem] = []
+    node = _yaml.parse(text, "stdin", problems)
+    assert node is not None, problems
+    return node.plain()
+
+
+def _private_stdout() -> TextIO:
+    """Return what stdout is; from now on, what others print goes to stderr."""
+    stream = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return stream
+
+
+def _stop_with_parent() -> None:
+    """Ask for a stop, as SIGTERM does, when nobody is there any more to read the end."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

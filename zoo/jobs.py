@@ -1,0 +1,278 @@
+"""Many runs as one job: a plan of them, and what it takes to bring all of them to their end.
+
+    plan = make(["configs/ablation/scale_glyphs.yaml"], seeds="0,1,2")
+    run(plan)
+
+A run that is finished is skipped, one that was stopped goes on, so that the same plan can be
+carried out as often as it takes. Each run is a process of its own; one that fails stops no other.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from zoo import _yaml
+from zoo import config as configuration
+from zoo._estimate import Estimate, Estimator, in_bytes
+from zoo._live import Board, clock, counts
+from zoo._scheduler import Job, Places, Scheduler, State
+from zoo.errors import UserError
+from zoo.progress import Reporter
+from zoo.results import RunFolder
+from zoo.schema import ConfigFile
+
+_HIDDEN = ("paper", "name")  # settings that make no difference to a run
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs that somebody asks for, each once.
+
+    Attributes:
+        jobs: the runs.
+        repeats: how many more were asked for that are one of them.
+    """
+
+    jobs: tuple[Job, ...]
+    repeats: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a plan.
+
+    Attributes:
+        results: of all runs that are finished, as ``result.json`` has them.
+        failed: those that failed, each with its ``reason``.
+        unfinished: how many were stopped or not begun.
+    """
+
+    results: tuple[dict[str, Any], ...]
+    failed: tuple[Job, ...]
+    unfinished: int
+
+    def failures(self) -> dict[str, list[str]]:
+        """Return the runs that failed by the reason, which is often the same for all."""
+        found: dict[str, list[str]] = {}
+        for job in self.failed:
+            found.setdefault(job.reason, []).append(job.name)
+        return found
+
+
+def sort(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return which arguments of the command are configs and which are settings.
+
+    Raises:
+        UserError: if there is no config.
+    """
+    settings = [a for a in arguments if "=" in a or _is_a_setting(a)]
+    configs = [a for a in arguments if a not in settings]
+    if not configs:
+        raise UserError("name a config: a YAML file, or one that `zoo config` lists")
+    return configs, settings
+
+
+def _is_a_setting(text: str) -> bool:
+    """Return whether somebody forgot the value of a setting, as in ``loss.scale``."""
+    return text.split(".")[0] in ConfigFile.model_fields and not Path(text).exists()
+
+
+def make(
+    sources: Sequence[str],
+    overrides: Sequence[str] = (),
+    sweeps: Sequence[str] = (),
+    seeds: str | None = None,
+) -> Plan:
+    """Read configs and list their runs.
+
+    Args:
+        sources: paths, or names of shipped configs.
+        overrides: settings for all of them, such as ``loss.scale=32``.
+        sweeps: values to try, such as ``loss.scale=16,32``; several multiply.
+        seeds: such as ``0,1,2``.
+
+    Raises:
+        UserError: with a line for every problem of all the configs.
+    """
+    found: dict[Path, Job] = {}
+    complaints: list[str] = []
+    asked = 0
+    for source in sources:
+        try:
+            variants = configuration.load_all(source, overrides, sweeps, seeds)
+        except UserError as error:
+            complaints += str(error).split("\n")
+            continue
+        for variant in variants:
+            asked += 1
+            folder = RunFolder(Path(variant.config.output) / variant.config.run_name())
+            job = Job(variant.config, _in_words(variant.settings), folder)
+            found.setdefault(folder.path.absolute(), job)
+    if complaints:
+        raise UserError("\n".join(dict.fromkeys(complaints)))
+    return Plan(tuple(found.values()), asked - len(found))
+
+
+def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = None) -> Outcome:
+    """Do what is left to do of a plan; return when all of it has ended or was stopped.
+
+    Args:
+        plan: the runs.
+        at_a_time: how many of them; by default one on each GPU, or one on the CPU.
+        reporter: where progress is told; by default on stderr.
+    """
+    reporter = reporter or Reporter()
+    jobs = [replace(job, state=_where(job)) for job in plan.jobs]
+    left = [job for job in jobs if job.state != "finished"]
+    if left:
+        places = Places(_gpus_for(left), at_a_time)
+        board = Board(jobs, reporter.console, reporter.quiet)
+        threads = _threads(places.at_a_time([job.config.device for job in left]))
+        with board.open():
+            Scheduler(left, places, board.changed, board.tick, threads).run()
+    results = [result for job in jobs if (result := _result(job)) is not None]
+    failed = tuple(job for job in jobs if job.state == "failed")
+    return Outcome(tuple(results), failed, len(jobs) - len(results) - len(failed))
+
+
+def forget(plan: Plan) -> None:
+    """Clear the folders of all runs, so that they start anew.
+
+    Raises:
+        UserError: if another process is at one of them, or something is in the way.
+    """
+    for job in plan.jobs:
+        with job.folder.locked():
+            job.folder.clear()
+
+
+def table(plan: Plan) -> Group:
+    """Return what is to be done: each run, what sets it apart, and how far it is."""
+    made = _table("run", "settings", "state")
+    for job in plan.jobs:
+        made.add_row(Text(job.name), Text(job.settings), _how_far(job))
+    return Group(made, Text(_summary(plan)))
+
+
+def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
+    """Return the plan with the time and the disk that it will take, as far as that is known."""
+    made = _table("run", "settings", "state", "time", "disk")
+    estimator = Estimator([job.config for job in plan.jobs])
+    left = [job for job in plan.jobs if not job.folder.finished]
+    found = []
+    for job in plan.jobs:
+        cells = ("", "")
+        if job in left:
+            found.append(estimator.of(job.config, _reached(job) or 0))
+            cells = found[-1].cells()
+        made.add_row(Text(job.name), Text(job.settings), _how_far(job), *cells)
+    lines = [_summary(plan)]
+    if left:
+        together = Places(_gpus_for(left), at_a_time).at_a_time([j.config.device for j in left])
+        lines += _totals(found, together, Path(left[0].config.output))
+    return Group(made, *map(Text, lines))
+
+
+def _where(job: Job) -> State:
+    return "finished" if job.folder.finished else "waiting"
+
+
+def _result(job: Job) -> dict[str, Any] | None:
+    """Return what a finished run left; a run whose result is damaged has failed."""
+    try:
+        return job.folder.result() if job.state == "finished" else None
+    except UserError as error:
+        job.state, job.reason = "failed", str(error)
+        return None
+
+
+def _gpus_for(jobs: Sequence[Job]) -> int:
+    """Return how many GPUs there are for runs that leave it open which one they take."""
+    if not any(job.config.device in ("auto", "cuda") for job in jobs):
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _threads(together: int) -> int | None:
+    """Return the threads of each of so many processes; None for one alone, which has them all."""
+    if together == 1:
+        return None
+    import torch
+
+    return max(1, torch.get_num_threads() // together)
+
+
+def _table(*heads: str) -> Table:
+    made = Table(box=None, pad_edge=False)
+    for head in heads:
+        right = head in ("time", "disk")
+        made.add_column(head, justify="right" if right else "left", overflow="fold")
+    return made
+
+
+def _how_far(job: Job) -> str:
+    if job.folder.finished:
+        return "finished"
+    reached = _reached(job)
+    if reached is None:
+        return "damaged, to be run with --restart"
+    return f"to resume at iteration {reached}" if reached else "new"
+
+
+def _reached(job: Job) -> int | None:
+    """Return the iteration that a run goes on from; None where its checkpoint is damaged."""
+    try:
+        return job.folder.reached()
+    except UserError:
+        return None
+
+
+def _summary(plan: Plan) -> str:
+    states = [re.split(" at |,", _how_far(job))[0] for job in plan.jobs]
+    repeats = f"; {plan.repeats} more asked for were the same" if plan.repeats else ""
+    runs = "1 run" if len(plan.jobs) == 1 else f"{len(plan.jobs)} runs"
+    return f"{runs}: {counts(states)}{repeats}"
+
+
+def _totals(found: Sequence[Estimate], together: int, output: Path) -> list[str]:
+    """Return what all of it takes, and what is not known."""
+    known = [estimate.seconds for estimate in found if estimate.seconds is not None]
+    unknown = len(found) - len(known)
+    time = f"about {clock(sum(known) / together)}, {together} at a time" if known else "unknown"
+    if known and unknown:
+        time += f", and {unknown} runs of which nothing is known"
+    sizes = [estimate.size for estimate in found if estimate.size is not None]
+    disk = f"about {in_bytes(sum(sizes))}" if sizes else "unknown"
+    if sizes and len(sizes) < len(found):
+        disk += f", and {len(found) - len(sizes)} runs of which nothing is known"
+    there = next(p for p in (output, *output.absolute().parents) if p.is_dir())
+    free = in_bytes(shutil.disk_usage(there).free)
+    lines = [f"time: {time}", f"disk: {disk}; {free} are free"]
+    if not known:
+        lines[0] += "; a finished run on the same data and network would tell"
+    return lines
+
+
+def _in_words(settings: dict[str, Any]) -> str:
+    """Return settings as the command line would have them."""
+    found = []
+    for dotted, value in settings.items():
+        section, _, key = dotted.partition(".")
+        if section in _HIDDEN:
+            continue
+        if isinstance(value, dict) and not key and "name" not in value:
+            found += [f"{section}.{k}={_yaml.inline(v)}" for k, v in value.items()]
+        else:
+            found.append(f"{dotted}={_yaml.inline(value)}")
+    return " ".join(found)
