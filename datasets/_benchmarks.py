@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from zoo._words import counted
 from zoo.base import Split, cache_dir
 from zoo.errors import UserError
 
@@ -40,7 +41,7 @@ class Count(NamedTuple):
     classes: int
 
     def __str__(self) -> str:
-        return f"{self.images:,} images of {self.classes:,} classes"
+        return f"{counted(self.images, 'image')} of {counted(self.classes, 'class', 'classes')}"
 
 
 class Finding(NamedTuple):
@@ -229,8 +230,9 @@ class Benchmark(ABC):
         classes = len({number for _, number in listing.of(self.split)})
         if classes < _LEAST_CLASSES[self.split]:
             raise UserError(
-                f"{self.name}: {str(self.folder)!r}, {self.layout}, lists {classes} classes for "
-                f"split {self.split}, needed are {_LEAST_CLASSES[self.split]}\n{self._way_on()}"
+                f"{self.name}: {str(self.folder)!r}, {self.layout}, lists "
+                f"{counted(classes, 'class', 'classes')} for split {self.split}, needed are "
+                f"{_LEAST_CLASSES[self.split]}\n{self._way_on()}"
             )
         for finding in self._miscounted(listing):
             if finding.where == self.split:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
@@ -53,6 +54,11 @@ def read(target: str) -> Text:
     if _may_define(tree, name.split(".")[0]):
         return Text()
     return Text(broken=f"{module} does not define {name}")
+
+
+def plain(text: str) -> str:
+    """Return a docstring without what marks names in it: roles, and double backticks."""
+    return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
 
 
 def find_spec(module: str) -> ModuleSpec | None:

@@ -100,12 +100,12 @@ class Trainer:
 
     def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of one level."""
-        mined = None
+        mined: tuple[Any, ...] = ()  # a loss may do without the argument where there is no miner
         if self.miner is not None:
             with _blaming(f"{self.miner_name} in iteration {self.iteration + 1}"):
-                mined = self.miner(embeddings.detach(), labels)
+                mined = (self.miner(embeddings.detach(), labels),)
         with _blaming(f"{self.loss_name} in iteration {self.iteration + 1}"):
-            value: Tensor = loss(embeddings, labels, mined)
+            value: Tensor = loss(embeddings, labels, *mined)
         self._check_loss(value)
         return value
 
