@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from zoo._words import counted
 from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_dir
 from zoo.errors import UserError
 
@@ -220,9 +221,9 @@ class Benchmark(ABC):
         classes = len({number for _, number in listing.of(self.split)})
         if classes < _LEAST_CLASSES[self.split]:
             raise UserError(
-                f"{self.name}: {str(self.folder)!r}, {self.layout}, lists {classes} classes for "
-                f"split {self.split}, needed are {_LEAST_CLASSES[self.split]}\n"
-                f"{self._way_on(self.root)}"
+                f"{self.name}: {str(self.folder)!r}, {self.layout}, lists "
+                f"{counted(classes, 'class', 'classes')} for split {self.split}, needed are "
+                f"{_LEAST_CLASSES[self.split]}\n{self._way_on(self.root)}"
             )
         for finding in self._miscounted(listing):
             if finding.where == self.split:

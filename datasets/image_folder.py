@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from zoo._words import counted
 from zoo.base import Finding, Split, Survey
 from zoo.errors import UserError
 
 from ._images import MAX_PIXELS, Scan, check_split, extensions, hold_out, load_rgb, scan
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
+_LEAST_CLASSES: dict[Split, int] = {"train": 2, "test": 1}
 _LISTED = 20  # names of unusable images in an error
 _LAYOUTS = (
     "a folder that holds train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg, whose "
@@ -56,8 +58,9 @@ class ImageFolder:
         stray: what was ignored, likewise; folders end in ``/``.
 
     Raises:
-        UserError: no such folder, no such layout, a class in train/ and in test/, fewer than two
-            classes to train on, or images that cannot be used; it names them.
+        UserError: no such folder; or all of this in one message: no such layout, a class in train/
+            and in test/, fewer than two classes to train on or none to test on, images that cannot
+            be used, by name.
     """
 
     def __init__(
@@ -78,9 +81,12 @@ class ImageFolder:
         found, checked = _look(self.root, test_share, split_seed, max_pixels)
         self.stray = found.stray
         _report_stray(self.root, found.stray)
-        _report_unreadable(self.root, checked.unreadable, skip_unreadable)
-        classes = _without_empty(self.root, found, checked)[split]
-        _check_number(self.root, split, classes, found.stray)
+        usable, empty = _usable(found, checked)
+        bad = {} if skip_unreadable else checked.unreadable
+        if found.problems or bad or len(usable[split]) < _LEAST_CLASSES[split]:
+            raise UserError(_all_wrong(self.root, found, usable, bad))
+        _report_left_out(self.root, checked.unreadable, empty)
+        classes = usable[split]
         self.class_names = [_printable(name) for name in classes]
         self.files = list(_files(classes))
         self.labels: NDArray[np.int64] = np.repeat(
@@ -127,7 +133,8 @@ class ImageFolder:
         """
         folder = _existing(root)
         found, checked = _look(folder, test_share, split_seed, max_pixels)
-        findings = [Finding("error", why, name) for name, why in checked.unreadable.items()]
+        findings = [Finding("error", f"the folder {problem}", ".") for problem in found.problems]
+        findings += [Finding("error", why, name) for name, why in checked.unreadable.items()]
         findings += _twins(found, checked)
         findings += [Finding("note", "ignored, not an image of a class", n) for n in found.stray]
         sizes: dict[Split, list[int]] = {
@@ -141,11 +148,13 @@ Classes = dict[str, list[str]]  # by name of the class, its files as paths from 
 
 
 class _Found(NamedTuple):
-    """What lies in the folder, no file opened yet."""
+    """What lies in the folder, no file opened yet; ``missing`` is a split that has no folder."""
 
     layout: str
     classes: dict[Split, Classes]
     stray: list[str]
+    problems: list[str]
+    missing: Split | None
 
 
 def _look(root: Path, test_share: float, split_seed: int, max_pixels: int) -> tuple[_Found, Scan]:
@@ -177,22 +186,24 @@ def _existing(root: str) -> Path:
 
 def _find(root: Path, test_share: float, split_seed: int) -> _Found:
     present = [s for s in _SPLITS if (root / s).is_dir() and not (root / s).is_symlink()]
-    if len(present) == 1:
-        raise UserError(
-            f"{str(root)!r} has a folder {present[0]}/ but not the other of train/ and test/ (a "
-            f"symbolic link does not count); set dataset.root to {_LAYOUTS}"
-        )
     stray: list[str] = []
+    problems: list[str] = []
+    missing = next((s for s in _SPLITS if s not in present), None) if present else None
+    if missing:
+        problems.append(
+            f"has a folder {present[0]}/ but not the other of train/ and test/ (a symbolic link "
+            "does not count)"
+        )
     if present:
         stray += [_name(root, e) for e in _entries(root) if e.name not in _SPLITS]
-        train, test = (_classes(root, split, stray) for split in _SPLITS)
-        _check_disjoint(root, train, test)
+        train, test = ({} if s == missing else _classes(root, s, stray) for s in _SPLITS)
+        problems += _in_both(train, test)
     else:
         train = _classes(root, "", stray)
         held_out = hold_out([name for name in train if train[name]], test_share, split_seed)
         test = {name: train.pop(name) for name in sorted(held_out)}
     layout = "folders train and test of classes" if present else "one folder of classes, divided"
-    return _Found(layout, {"train": train, "test": test}, stray)
+    return _Found(layout, {"train": train, "test": test}, stray, problems, missing)
 
 
 def _classes(root: Path, within: str, stray: list[str]) -> Classes:
@@ -249,50 +260,16 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _check_disjoint(root: Path, train: Classes, test: Classes) -> None:
+def _in_both(train: Classes, test: Classes) -> list[str]:
     both = [name for name in train if name in test]
-    if both:
-        raise UserError(
-            f"{len(both)} of the classes in {str(root)!r} are in train/ and in test/: "
-            f"{_some(both)}; a class may be in one of them only"
-        )
+    if not both:
+        return []
+    classes = counted(len(both), "class", "classes")
+    return [f"has {classes} both in train/ and in test/: {_some(both)}; keep each in one of them"]
 
 
-def _check_number(root: Path, split: Split, classes: Classes, stray: list[str]) -> None:
-    least = {"train": 2, "test": 1}[split]
-    if len(classes) < least:
-        found = f" ({_some(list(classes))})" if classes else ""
-        ignored = f"; ignored: {_some(stray)}" if stray else ""
-        raise UserError(
-            f"{str(root)!r} has {len(classes)} classes with images for split {split}{found}, "
-            f"needed are {least}{ignored}; set dataset.root to {_LAYOUTS}"
-        )
-
-
-def _report_stray(root: Path, stray: list[str]) -> None:
-    if stray:
-        text = f"{str(root)!r}: {len(stray)} stray files or folders ignored: {_some(stray)}"
-        warnings.warn(text, stacklevel=3)
-
-
-def _report_unreadable(root: Path, unreadable: dict[str, str], skip: bool) -> None:
-    if not unreadable:
-        return
-    if skip:
-        text = f"{str(root)!r}: {len(unreadable)} unusable images left out: {_some([*unreadable])}"
-        warnings.warn(text, stacklevel=3)
-        return
-    lines = [f"  {name!r}: {why}" for name, why in unreadable.items()]
-    if len(lines) > _LISTED:
-        lines[_LISTED:] = [f"  and {len(lines) - _LISTED} more"]
-    raise UserError(
-        "\n".join([f"{str(root)!r}: {len(unreadable)} images cannot be used:", *lines])
-        + "\ndelete them, or set dataset.skip_unreadable=true to leave them out"
-    )
-
-
-def _without_empty(root: Path, found: _Found, checked: Scan) -> dict[Split, Classes]:
-    """Return the classes with their usable images; warn of those that have none."""
+def _usable(found: _Found, checked: Scan) -> tuple[dict[Split, Classes], list[str]]:
+    """Return the classes with their usable images, and which classes have none."""
     classes: dict[Split, Classes] = {"train": {}, "test": {}}
     empty = []
     for split in _SPLITS:
@@ -302,10 +279,53 @@ def _without_empty(root: Path, found: _Found, checked: Scan) -> dict[Split, Clas
                 classes[split][name] = usable
             else:
                 empty.append(name)
-    if empty:
-        text = f"{str(root)!r}: {len(empty)} classes without images ignored: {_some(empty)}"
+    return classes, empty
+
+
+def _all_wrong(
+    root: Path, found: _Found, usable: dict[Split, Classes], unreadable: dict[str, str]
+) -> str:
+    """Return all that is wrong with a folder, whichever split is asked for."""
+    short = [
+        _shortage(split, list(usable[split]), found.stray)
+        for split in _SPLITS
+        if split != found.missing and len(usable[split]) < _LEAST_CLASSES[split]
+    ]
+    lines = [f"{str(root)!r} {problem}" for problem in found.problems + short]
+    if found.missing or short:
+        lines[-1] += f"; set dataset.root to {_LAYOUTS}"
+    if unreadable:
+        images = counted(len(unreadable), "image")
+        listed = [f"  {name!r}: {why}" for name, why in unreadable.items()]
+        if len(listed) > _LISTED:
+            listed[_LISTED:] = [f"  and {len(listed) - _LISTED} more"]
+        lines += [f"{str(root)!r} has {images} that cannot be used:", *listed]
+        lines.append("delete them, or set dataset.skip_unreadable=true to leave them out")
+    return "\n".join(lines)
+
+
+def _shortage(split: Split, classes: list[str], stray: list[str]) -> str:
+    number = counted(len(classes), "class", "classes")
+    named = f" ({_some(classes)})" if classes else ""
+    ignored = f"; ignored: {_some(stray)}" if stray else ""
+    least = f"needed: at least {_LEAST_CLASSES[split]}"
+    return f"has {number} with images for split {split}{named}, {least}{ignored}"
+
+
+def _report_stray(root: Path, stray: list[str]) -> None:
+    if stray:
+        ignored = counted(len(stray), "stray file or folder", "stray files or folders")
+        warnings.warn(f"{str(root)!r}: {ignored} ignored: {_some(stray)}", stacklevel=3)
+
+
+def _report_left_out(root: Path, unreadable: dict[str, str], empty: list[str]) -> None:
+    if unreadable:
+        images = counted(len(unreadable), "unusable image")
+        text = f"{str(root)!r}: {images} left out: {_some([*unreadable])}"
         warnings.warn(text, stacklevel=3)
-    return classes
+    if empty:
+        classes = counted(len(empty), "class without images", "classes without images")
+        warnings.warn(f"{str(root)!r}: {classes} ignored: {_some(empty)}", stacklevel=3)
 
 
 def _digest(split: str, files: list[str], digests: dict[str, str]) -> str:

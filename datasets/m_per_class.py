@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -20,7 +21,9 @@ class MPerClassSampler(EpochBatches):
 
     The images of a class, shuffled, form a ring that is cut into groups of ``per_class``; the last
     group of an epoch runs on into the first. Thus a group has ``per_class`` different images, if
-    the class has that many; if not, they are repeated as evenly as can be (5 of 2 images: 3 and 2).
+    the class has that many; if not, they are repeated as evenly as can be (5 of 2 images: 3 and 2),
+    and a warning says for how many classes: an image and its copy are a positive pair at distance
+    zero, from which there is nothing to learn.
 
     A batch takes one group of each of its classes, drawn with probability proportional to the
     groups the class has left, but for classes that would be left with more groups than there are
@@ -36,7 +39,8 @@ class MPerClassSampler(EpochBatches):
     Args:
         labels: (N,) class of each image, any integers.
         classes: different classes of a batch, at least 2.
-        per_class: images of each, at least 1.
+        per_class: images of each, at least 1. A class that has fewer gives some of them twice or
+            more often, so that every class has the same weight in a batch.
         seed: of the order; an epoch depends on it and its number alone.
 
     Raises:
@@ -64,6 +68,14 @@ class MPerClassSampler(EpochBatches):
         self.classes = classes
         self.per_class = per_class
         super().__init__(classes * per_class, seed)
+        short = int((self._sizes < per_class).sum())
+        if short:
+            have = "has" if short == 1 else "have"
+            warnings.warn(
+                f"{short:,} of {len(self._sizes):,} training classes {have} fewer than "
+                f"sampler.per_class={per_class} images, which are repeated within a batch",
+                stacklevel=2,
+            )
 
     def _epoch(self, rng: np.random.Generator) -> Iterator[list[int]]:
         sizes, ends = self._sizes, np.cumsum(self._sizes)

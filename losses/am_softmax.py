@@ -33,7 +33,7 @@ class AMSoftmaxLoss(PMLClassifier):
 
     Reference:
         Wang, Cheng, Liu, Liu. Additive Margin Softmax for Face Verification. IEEE Signal Processing
-        Letters 2018, arXiv:1801.05599, Eq. 6.
+        Letters 2018, arXiv:1801.05599.
     """
 
     paper: ClassVar[str] = "Wang et al. 2018, Additive Margin Softmax for Face Verification"

@@ -39,7 +39,7 @@ class AngularLoss(Loss):
 
     Reference:
         Wang, Zhou, Wen, Liu, Lin. Deep Metric Learning with Angular Loss. ICCV 2017,
-        arXiv:1708.01682, Eq. 6 to 8.
+        arXiv:1708.01682, section 3.
     """
 
     paper: ClassVar[str] = "Wang et al. 2017, Deep Metric Learning with Angular Loss"

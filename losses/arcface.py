@@ -45,7 +45,7 @@ class ArcFaceLoss(CosineClassifier):
 
     Reference:
         Deng, Guo, Xue, Zafeiriou. ArcFace: Additive Angular Margin Loss for Deep Face Recognition.
-        CVPR 2019, arXiv:1801.07698, Eq. 3.
+        CVPR 2019, arXiv:1801.07698, section 2.
     """
 
     paper: ClassVar[str] = (

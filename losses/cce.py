@@ -19,7 +19,7 @@ class CCELoss(Loss):
         L = mean of -z_y + log sum_c exp(z_c)
 
     Only the embedding is kept for retrieval. The ICE paper calls it "fine-tuned with CCE", and sums
-    (Eq. 2) where this is a mean.
+    (Eq. 1) where this is a mean.
 
     Args:
         num_classes: C, the classes of the training data.
@@ -31,7 +31,7 @@ class CCELoss(Loss):
 
     Reference:
         Wang, Kodirov, Hua, Robertson. Instance Cross Entropy for Deep Metric Learning.
-        arXiv:1911.09976, Eq. 1 and 2; the row "Fine-tuned with CCE" of Table 3 is from Law,
+        arXiv:1911.09976, section 3.1; the row "Fine-tuned with CCE" of Table 3 is from Law,
         Urtasun, Zemel. Deep Spectral Clustering Learning. ICML 2017.
     """
 

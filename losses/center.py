@@ -22,9 +22,9 @@ class CenterLoss(Loss):
         L = mean of -z_y + log sum_j exp(z_j) + weight / 2 |x - c_y|²
 
     Differs from the paper in:
-        * it is a mean, the paper's Eq. 5 a sum.
+        * it is a mean, the paper's a sum.
         * the paper moves the centres by a rule of their own, half way to the mean of their images
-          in the batch (Eq. 4, alpha 0.5). Here they are parameters that follow the gradient, which
+          in the batch (alpha 0.5). Here they are parameters that follow the gradient, which
           has the same zeros; they take their learning rate from the optimiser. They start at 0.
 
     Args:
@@ -38,7 +38,7 @@ class CenterLoss(Loss):
 
     Reference:
         Wen, Zhang, Li, Qiao. A Discriminative Feature Learning Approach for Deep Face Recognition.
-        ECCV 2016, Eq. 5.
+        ECCV 2016, section 3.
     """
 
     paper: ClassVar[str] = (

@@ -41,7 +41,7 @@ class CircleLoss(Loss):
 
     Reference:
         Sun, Cheng, Zhang, Zhang, Zheng, Wang, Wei. Circle Loss: A Unified Perspective of Pair
-        Similarity Optimization. CVPR 2020, arXiv:2002.10857, Eq. 6 and 8.
+        Similarity Optimization. CVPR 2020, arXiv:2002.10857, section 3.
     """
 
     paper: ClassVar[str] = (

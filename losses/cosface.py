@@ -33,7 +33,7 @@ class CosFaceLoss(PMLClassifier):
 
     Reference:
         Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu. CosFace: Large Margin Cosine Loss for Deep Face
-        Recognition. CVPR 2018, arXiv:1801.09414, Eq. 4.
+        Recognition. CVPR 2018, arXiv:1801.09414, section 3.
     """
 
     paper: ClassVar[str] = (

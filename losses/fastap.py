@@ -34,7 +34,7 @@ class FastAPLoss(PMLLoss):
         negatives gives 0. A gallery and mined pairs have no meaning for it.
 
     Reference:
-        Cakir, He, Xia, Kulis, Sclaroff. Deep Metric Learning to Rank. CVPR 2019, Eq. 4 to 9.
+        Cakir, He, Xia, Kulis, Sclaroff. Deep Metric Learning to Rank. CVPR 2019.
     """
 
     paper: ClassVar[str] = "Cakir et al. 2019, Deep Metric Learning to Rank"

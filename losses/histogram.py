@@ -37,7 +37,7 @@ class HistogramLoss(Loss):
 
     Reference:
         Ustinova, Lempitsky. Learning Deep Embeddings with Histogram Loss. NIPS 2016,
-        arXiv:1611.00822, Eq. 2, 3 and 6.
+        arXiv:1611.00822, section 3.
     """
 
     paper: ClassVar[str] = "Ustinova & Lempitsky 2016, Learning Deep Embeddings with Histogram Loss"

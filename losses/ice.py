@@ -27,7 +27,7 @@ class ICELoss(Loss):
         p(i|a) = exp(s S_ai) / (exp(s S_ai) + sum_{j in Q(a)} exp(s S_aj))
 
     The **value** is the mean of -log p(i|a) over the ordered positive pairs whose anchor has a
-    negative. The **gradient**, with ``reweight=True``, is the paper's final one (Eq. 15 to 17): the
+    negative. The **gradient**, with ``reweight=True``, is the paper's final one (Eq. 13 to 15): the
     weights 1 - p of positives and p of negatives are normalised so that either set of an anchor
     sums to 1/(2N)::
 
@@ -103,7 +103,7 @@ class ICELoss(Loss):
         return result
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor | None:
-        """Return Eq. 15 to 17 in plain loops, in float64; None where it is the value's derivative.
+        """Return Eq. 13 to 15 in plain loops, in float64; None where it is the value's derivative.
 
         It is what ``zoo.checks`` compares the gradient with.
         """

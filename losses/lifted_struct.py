@@ -36,7 +36,7 @@ class LiftedStructLoss(Loss):
 
     Reference:
         Song, Xiang, Jegelka, Savarese. Deep Metric Learning via Lifted Structured Feature
-        Embedding. CVPR 2016, arXiv:1511.06452, Eq. 4; equal to the authors' code, which draws
+        Embedding. CVPR 2016, arXiv:1511.06452, section 4; equal to the authors' code, which draws
         positive pairs and their negatives instead of classes.
     """
 

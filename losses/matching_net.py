@@ -16,7 +16,7 @@ from ._shared import Loss, masks, unit
 class MatchingNetLoss(Loss):
     """Classify every image by a vote of the support images, weighted by a softmax of cosines.
 
-    With c(x, i) the cosine of a query x and support image i (Eq. 1 and section 2.1.1)::
+    With c(x, i) the cosine of a query x and support image i (section 2.1)::
 
         a(x, i) = exp(s c(x, i)) / sum_j exp(s c(x, j))
         L       = mean over the queries of -log sum_{i : y_i = y} a(x, i)
@@ -41,7 +41,7 @@ class MatchingNetLoss(Loss):
 
     Reference:
         Vinyals, Blundell, Lillicrap, Kavukcuoglu, Wierstra. Matching Networks for One Shot
-        Learning. NIPS 2016, arXiv:1606.04080, Eq. 1.
+        Learning. NIPS 2016, arXiv:1606.04080, section 2.1.
     """
 
     paper: ClassVar[str] = "Vinyals et al. 2016, Matching Networks for One Shot Learning"

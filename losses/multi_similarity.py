@@ -39,7 +39,7 @@ class MultiSimilarityLoss(Loss):
 
     Reference:
         Wang, Han, Huang, Dong, Scott. Multi-Similarity Loss with General Pair Weighting for Deep
-        Metric Learning. CVPR 2019, arXiv:1904.06627, Eq. 15.
+        Metric Learning. CVPR 2019, arXiv:1904.06627, section 4.
     """
 
     paper: ClassVar[str] = (

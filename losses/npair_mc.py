@@ -39,7 +39,7 @@ class NPairMCLoss(PMLLoss):
 
     Reference:
         Sohn. Improved Deep Metric Learning with Multi-class N-pair Loss Objective. NIPS 2016,
-        Eq. 7 and section 3.2.
+        section 3.2.
     """
 
     paper: ClassVar[str] = (

@@ -40,7 +40,7 @@ class NTXentLoss(Loss):
 
     Reference:
         Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual
-        Representations. ICML 2020, arXiv:2002.05709, Eq. 1.
+        Representations. ICML 2020, arXiv:2002.05709, section 2.1.
     """
 
     paper: ClassVar[str] = (

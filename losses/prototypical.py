@@ -14,7 +14,7 @@ class PrototypicalLoss(Loss):
     """Classify every image by its squared distance to the mean of each class.
 
     With x the embeddings as they are, not normalised, S_k the support images of class k and c_k
-    their mean (Eq. 1), a query x of class y has (Eq. 2)::
+    their mean, a query x of class y has (section 2.2)::
 
         L(x) = -log( exp(-||x - c_y||²) / sum_k exp(-||x - c_k||²) )
 
@@ -37,7 +37,7 @@ class PrototypicalLoss(Loss):
 
     Reference:
         Snell, Swersky, Zemel. Prototypical Networks for Few-shot Learning. NIPS 2017,
-        arXiv:1703.05175, Eq. 1 and 2, Algorithm 1.
+        arXiv:1703.05175, section 2.2.
     """
 
     paper: ClassVar[str] = "Snell et al. 2017, Prototypical Networks for Few-shot Learning"

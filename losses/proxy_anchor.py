@@ -34,7 +34,7 @@ class ProxyAnchorLoss(PMLClassifier):
 
     Reference:
         Kim, Kim, Cho, Kwak. Proxy Anchor Loss for Deep Metric Learning. CVPR 2020,
-        arXiv:2003.13911, Eq. 4.
+        arXiv:2003.13911, section 3.2.
     """
 
     paper: ClassVar[str] = "Kim et al. 2020, Proxy Anchor Loss for Deep Metric Learning"

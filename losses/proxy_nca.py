@@ -42,7 +42,7 @@ class ProxyNCALoss(Loss):
 
     Reference:
         Movshovitz-Attias, Toshev, Leung, Ioffe, Singh. No Fuss Distance Metric Learning using
-        Proxies. ICCV 2017, arXiv:1703.07464, Eq. 4 and Algorithm 1.
+        Proxies. ICCV 2017, arXiv:1703.07464, section 3.
     """
 
     paper: ClassVar[str] = (

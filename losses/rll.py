@@ -49,7 +49,7 @@ class RLLoss(Loss):
 
     Reference:
         Wang, Hua, Kodirov, Hu, Garnier, Robertson. Ranked List Loss for Deep Metric Learning.
-        CVPR 2019, arXiv:1903.03238, Eq. 5 to 12.
+        CVPR 2019, arXiv:1903.03238, section 3.
     """
 
     paper: ClassVar[str] = "Wang et al. 2019, Ranked List Loss for Deep Metric Learning"

@@ -42,7 +42,7 @@ class SpectralClustLoss(Loss):
         pairs have no meaning for it.
 
     Reference:
-        Law, Urtasun, Zemel. Deep Spectral Clustering Learning. ICML 2017, Eq. 6 to 9.
+        Law, Urtasun, Zemel. Deep Spectral Clustering Learning. ICML 2017.
     """
 
     paper: ClassVar[str] = "Law et al. 2017, Deep Spectral Clustering Learning"

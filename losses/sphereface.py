@@ -44,7 +44,7 @@ class SphereFaceLoss(CosineClassifier):
 
     Reference:
         Liu, Wen, Yu, Li, Raj, Song. SphereFace: Deep Hypersphere Embedding for Face Recognition.
-        CVPR 2017, arXiv:1704.08063, Eq. 7.
+        CVPR 2017, arXiv:1704.08063, section 3.
     """
 
     paper: ClassVar[str] = (

@@ -42,7 +42,7 @@ class StructClustLoss(Loss):
 
     Reference:
         Song, Jegelka, Rathod, Murphy. Deep Metric Learning via Facility Location. CVPR 2017,
-        arXiv:1612.01213, Eq. 4 to 9, Algorithms 1 and 2; as in TensorFlow's code of it.
+        arXiv:1612.01213, section 3; as in TensorFlow's code of it.
     """
 
     paper: ClassVar[str] = "Song et al. 2017, Deep Metric Learning via Facility Location"

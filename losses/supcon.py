@@ -26,7 +26,7 @@ class SupConLoss(Loss):
     well placed pairs do in float32; elsewhere the two are equal.
 
     Differs from the paper in:
-        * it is a mean over anchors, the paper's Eq. 2 a sum.
+        * it is a mean over anchors, the paper's a sum.
         * an anchor without negatives is left out; its term would push its positives apart evenly.
 
     Args:
@@ -38,7 +38,7 @@ class SupConLoss(Loss):
 
     Reference:
         Khosla, Teterwak, Wang, Sarna, Tian, Isola, Maschinot, Liu, Krishnan. Supervised Contrastive
-        Learning. NeurIPS 2020, arXiv:2004.11362, Eq. 2.
+        Learning. NeurIPS 2020, arXiv:2004.11362, section 3.2.
     """
 
     paper: ClassVar[str] = "Khosla et al. 2020, Supervised Contrastive Learning"

@@ -18,7 +18,7 @@ class TADAMLoss(Loss):
     """Classify every image by its squared distance to class means, times a learned scale.
 
     With c_k the mean of the support images of class k, x the embeddings as they are and alpha a
-    parameter (Eq. 1)::
+    parameter::
 
         L(x) = -log( exp(-alpha ||x - c_y||²) / sum_k exp(-alpha ||x - c_k||²) )
 
@@ -43,7 +43,7 @@ class TADAMLoss(Loss):
 
     Reference:
         Oreshkin, Rodriguez, Lacoste. TADAM: Task Dependent Adaptive Metric for Improved Few-shot
-        Learning. NeurIPS 2018, arXiv:1805.10123, Eq. 1 and 2.
+        Learning. NeurIPS 2018, arXiv:1805.10123, section 2.1.
     """
 
     paper: ClassVar[str] = (

@@ -23,7 +23,7 @@ class TripletSemihardLoss(Loss):
     The negative is found by searching the sorted distances of its anchor: O(N² log N), not the N³
     comparisons of the usual code.
 
-    Differs from FaceNet's Eq. 4 as the code of TensorFlow does, which later papers (so probably
+    Differs from FaceNet's rule as the code of TensorFlow does, which later papers (so probably
     Song et al. 2017, whose numbers the ICE paper quotes) measured with:
         * negatives beyond the margin also count as semi-hard; their triplets give 0, and enter the
           mean.

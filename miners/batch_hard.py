@@ -25,7 +25,7 @@ class BatchHardMiner(Miner):
 
     Reference:
         Hermans, Beyer, Leibe. In Defense of the Triplet Loss for Person Re-Identification.
-        arXiv:1703.07737, Eq. 5.
+        arXiv:1703.07737, section 2.
     """
 
     paper: ClassVar[str] = (

@@ -18,7 +18,7 @@ class HardTripletMiner(Miner):
 
         D_an - D_ap <= margin
 
-    Those are the triplets for which ``D_ap + margin < D_an`` (Eq. 1) does not hold yet. In the
+    Those are the triplets for which ``D_ap + margin < D_an`` does not hold yet. In the
     beginning that is nearly all, and their number grows as N² times the images of a class.
     pytorch-metric-learning makes a mask of N x N x N for it, whatever their number, and uses
     distances that are not squared.
@@ -31,7 +31,7 @@ class HardTripletMiner(Miner):
 
     Reference:
         Schroff, Kalenichenko, Philbin. FaceNet: A Unified Embedding for Face Recognition and
-        Clustering. CVPR 2015, arXiv:1503.03832, Eq. 1.
+        Clustering. CVPR 2015, arXiv:1503.03832, section 3.1.
     """
 
     paper: ClassVar[str] = (

@@ -31,7 +31,7 @@ class MultiSimilarityMiner(Miner):
 
     Reference:
         Wang, Han, Huang, Dong, Scott. Multi-Similarity Loss with General Pair Weighting for Deep
-        Metric Learning. CVPR 2019, arXiv:1904.06627, section 4.2.
+        Metric Learning. CVPR 2019, arXiv:1904.06627, section 4.
     """
 
     paper: ClassVar[str] = (

@@ -30,7 +30,7 @@ class PairMarginMiner(Miner):
 
     Reference:
         Hadsell, Chopra, LeCun. Dimensionality Reduction by Learning an Invariant Mapping. CVPR
-        2006, Eq. 4.
+        2006, section 2.1.
     """
 
     paper: ClassVar[str] = (

@@ -30,7 +30,7 @@ class SemihardMiner(Miner):
 
     Reference:
         Schroff, Kalenichenko, Philbin. FaceNet: A Unified Embedding for Face Recognition and
-        Clustering. CVPR 2015, arXiv:1503.03832, Eq. 4.
+        Clustering. CVPR 2015, arXiv:1503.03832, section 3.2.
     """
 
     paper: ClassVar[str] = (

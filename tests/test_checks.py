@@ -378,6 +378,44 @@ def test_what_a_check_does_not_foresee_is_a_failure_and_not_the_end():
     assert second.outcome == "passed"
 
 
+class Raises(nn.Module):
+    def forward(self, x, y, indices_tuple=None, ref_emb=None, ref_labels=None):
+        return (x @ x.new_zeros(len(x) + 1)).mean()  # a message with sizes that go with the batch
+
+
+class NotANumber(nn.Module):
+    def forward(self, x, y, indices_tuple=None, ref_emb=None, ref_labels=None):
+        return x.sum() * float("nan")
+
+
+class Vector(nn.Module):
+    def forward(self, x, y, indices_tuple=None, ref_emb=None, ref_labels=None):
+        return x.square().sum(1)
+
+
+@pytest.mark.parametrize("loss", [Raises, NotANumber, Vector])
+def test_a_fault_of_all_batches_is_told_once(loss):
+    report = checks.run(loss)
+    ((names, note),) = report.faults
+    assert list(names) == list(report.failures)
+    assert len(names) > 20
+    assert note == report.failures["check_gradcheck"]
+    if loss is Raises:
+        assert "(test_checks.py:" in note  # and not the line of torch that noticed
+        assert all("(test_checks.py:" in other for other in report.failures.values())
+
+
+def test_faults_of_a_few_batches_are_told_each():
+    class TwoOnly(SoundLoss):
+        def more(self, value, x, labels, cosine):
+            same = (x[1:] == x[:1]).all(1).any()
+            return value + torch.where(same, torch.nan, 0.0)
+
+    report = checks.run(TwoOnly, only=["check_collapsed", "check_zero_rows", "check_permutation"])
+    assert report.faults == [((name,), note) for name, note in report.failures.items()]
+    assert len(report.faults) == 2
+
+
 def test_an_expected_failure_of_no_check_is_refused():
     class Misspelt(SoundLoss):
         expected_failures = {"check_permutatoin": "a slip"}  # noqa: RUF012
@@ -423,6 +461,10 @@ def test_all_checks_are_public_and_explained():
         assert check.__name__ in checks.__all__
         assert getattr(checks, check.__name__) is check
         assert check.__doc__
+    assert list(checks.summaries()) == [check.__name__ for check in CHECKS]
+    for summary in checks.summaries().values():
+        assert summary.endswith(".")
+        assert "``" not in summary
 
 
 @pytest.mark.parametrize(
@@ -431,7 +473,7 @@ def test_all_checks_are_public_and_explained():
         ("icee", {}, "did you mean ice?"),
         ("ice", {"scael": 3}, "did you mean scale?"),
         ("ice", {"scale": -1.0}, "scale must be positive"),
-        ("no_such_module:Loss", {}, "cannot import 'no_such_module:Loss': ModuleNotFoundError"),
+        ("no_such_module:Loss", {}, "cannot import 'no_such_module': ModuleNotFoundError"),
         (WeightedLoss, {"spear": 1}, "did you mean spare?"),
         (SoundLoss(), {}, "give its class"),
         (dict, {}, "is a dict, not a torch.nn.Module"),
@@ -513,6 +555,49 @@ def test_check_a_class_by_its_module(command, monkeypatch, tmp_path):
     status, out, _ = command("strange_loss:Mine", "--only", "check_learning")
     assert status == 1
     assert "Recall@1" in out
+
+
+def test_a_loss_that_always_raises_says_so_once(command, monkeypatch, tmp_path):
+    (tmp_path / "unfinished_loss.py").write_text(
+        "import torch\nclass Nan(torch.nn.Module):\n"
+        "    def forward(self, x, y):\n        raise NotImplementedError('not yet')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    status, out, _ = command("unfinished_loss:Nan")
+    assert status == 1
+    assert out.count("it raised NotImplementedError: not yet (unfinished_loss.py:4)") == 1
+    assert "the same in 25 more checks: check_float32, check_half_precision" in out
+    assert "unfinished_loss:Nan: 26 failed, 3 not applicable" in out  # no emoji for :Nan:
+
+
+def test_the_checks_are_listed(command):
+    status, out, err = command("--list")
+    assert (status, err) == (0, "")
+    names = [line.split()[0] for line in out.splitlines()[2:]]
+    assert names == [check.__name__ for check in CHECKS]
+    assert "The order of the images in the batch makes no difference." in out
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("odd_loss", "'odd_loss' is a file; name the class in it, odd_loss:<Class>"),
+        ("odd_loss.py", "'odd_loss.py' is a file; name the class in it, odd_loss:<Class>"),
+        (
+            "odd_loss:mine",
+            "'odd_loss:mine': odd_loss has no 'mine'; did you mean Mine?",
+        ),
+        ("odd_broken.py:Mine", "odd_broken.py:1)"),
+        ("odd_gone:Mine", "cannot import 'odd_gone': ModuleNotFoundError: No module named"),
+    ],
+)
+def test_a_file_that_is_named_in_another_way(command, monkeypatch, tmp_path, name, message):
+    (tmp_path / "odd_loss.py").write_text("class Mine: ...")
+    (tmp_path / "odd_broken.py").write_text("undefined")
+    monkeypatch.chdir(tmp_path)
+    status, _, err = command(name)
+    assert status == 2
+    assert message in err
 
 
 def test_check_all(command):

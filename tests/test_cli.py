@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
+from rich.console import Console
 
 import zoo
 from zoo import cli, registry
@@ -77,6 +80,27 @@ def test_list_names_everything(command):
     assert "pml.NTXentLoss" in command("list", "losses", "--all")[1]
 
 
+def test_names_are_whole_in_a_narrow_terminal(command, monkeypatch):
+    monkeypatch.setattr(cli, "stdout", lambda: Console(width=80, highlight=False))
+    for kind in registry.KINDS:
+        _, out, _ = command("list", kind, "--all")
+        lines = out.splitlines()
+        for name in [*zoo.names(kind), *registry.pml_names(kind)]:
+            assert any(line.split()[:1] == [name] for line in lines), name
+
+
+def test_nothing_shows_marks_of_restructured_text(command):
+    _, out, _ = command("list")
+    assert "``" not in out
+    for kind, name in [
+        ("samplers", "m_per_class"),
+        ("losses", "ice"),
+        ("datasets", "image_folder"),
+    ]:
+        _, out, _ = command("show", kind, name)
+        assert not re.search(r"``|:\w+:`|::$", out, re.M)
+
+
 def test_list_refuses_an_unknown_kind(command):
     status, _, err = command("list", "loses")
     assert status == 2
@@ -87,10 +111,12 @@ def test_list_refuses_an_unknown_kind(command):
     ("kind", "name", "parts"),
     [
         ("losses", "ice", ["Wang et al. 2019", "scale", "64.0", "float", "arXiv:1911.09976"]),
-        ("losses", "pml.ArcFaceLoss", ["margin", "28.6", "num_classes", "required"]),
+        ("losses", "pml.ArcFaceLoss", ["margin", "28.6", "num_classes", "given by the run"]),
         ("backbones", "torchvision.*", ["torchvision.resnet50", "torchvision.mobilenet_v2"]),
         ("backbones", "torchvision.resnet18", ["weights"]),
-        ("datasets", "image_folder", ["test_share", "0.5"]),
+        ("datasets", "image_folder", ["test_share", "0.5", "split", "given by the run"]),
+        ("samplers", "m_per_class", ["per_class", "required", "given by the run", "fewer"]),
+        ("losses", "pml.MarginLoss", ["learn_beta", "Its class says nothing of itself."]),
     ],
 )
 def test_show(command, kind, name, parts):
@@ -100,10 +126,48 @@ def test_show(command, kind, name, parts):
         assert part in out
 
 
-def test_show_an_unknown_name(command):
-    status, _, err = command("show", "losses", "icee")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["losses", "icee"], "there is no loss named 'icee'; did you mean ice?"),
+        (["losses", "semihard"], "but a miner; did you mean triplet_semihard?"),
+        (["ice"], "say of which kind: zoo show losses ice"),
+        (["angular"], "say of which kind: zoo show losses angular or zoo show miners angular"),
+        (["losses"], "name one of them too; `zoo list losses` shows what there is"),
+        (["icee"], "there is nothing named 'icee'; did you mean ice?"),
+    ],
+)
+def test_show_what_there_is_not(command, arguments, message):
+    status, _, err = command("show", *arguments)
     assert status == 2
-    assert "did you mean ice?" in err
+    assert message in err
+
+
+def test_warnings_are_a_line_each_and_said_once(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
+    photographs(tmp_path / "data")
+    (tmp_path / "data/train/notes.txt").write_text("")
+    tiny = ["model.backbone={name: convnet, width: 2}", "model.embedding_size=4", "device=cpu"]
+    tiny += ["images.resize=16", "images.crop=16", "train.iterations=1", "sampler.classes=2"]
+    status, _, err = command("run", "ice_folder", f"dataset.root={tmp_path / 'data'}", *tiny)
+    assert status == 0, err
+    told = [line for line in err.splitlines() if "arning" in line]
+    assert told == [
+        f"warning: {str(tmp_path / 'data')!r}: 1 stray file or folder ignored: 'train/notes.txt'",
+        "warning: 2 of 2 training classes have fewer than sampler.per_class=5 images, which are "
+        "repeated within a batch",
+    ]
+    monkeypatch.setenv("ZOO_TRACEBACK", "1")
+    _, _, err = command("run", "ice_folder", f"dataset.root={tmp_path / 'data'}", *tiny, "seed=1")
+    assert re.search(r"^warning: 2 of 2 .* batch \(.*\.py:\d+: UserWarning\)$", err, re.M)
+
+
+def photographs(root):
+    for split, name in [("train", "a"), ("train", "b"), ("test", "c"), ("test", "d")]:
+        folder = root / split / name
+        folder.mkdir(parents=True)
+        for i in range(3):
+            Image.new("RGB", (16, 16), (60 * i, ord(name), 7)).save(folder / f"{i}.png")
 
 
 def test_config_prints_what_loads_again(command, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ ZOO = sorted({part.strip() for line in lines() for part in line.split("&&") if "
 
 
 def test_the_commands_are_found():
-    assert len(ZOO) == 16
+    assert len(ZOO) == 18
 
 
 def test_the_counts_are_right():
@@ -103,11 +104,41 @@ def make_photographs(root):
 
 
 def test_the_python_example_runs():
-    (code,) = blocks("python")
+    code, *_ = blocks("python")
     names = {"embeddings": torch.randn(60, 8), "labels": torch.arange(60) // 5}
     exec(code, names)
     assert isinstance(names["recall"], dict)
     assert names["value"] > 0
+
+
+def test_a_trained_network_is_used_as_the_readme_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(monkeypatch, "run", "ice_glyphs", "train.iterations=1", "device=cpu", "--quiet")
+    (folder,) = (tmp_path / "runs").iterdir()
+    images = torch.randint(256, (5, 1, 32, 32), dtype=torch.uint8)
+    _, code, _ = blocks("python")
+    names = {"run": folder, "images": images}
+    exec(code, names)
+    assert names["embeddings"].shape == (5, 128)
+    saved = torch.load(folder / "checkpoint.pt", weights_only=True)["embedder"]
+    assert all(torch.equal(v, saved[k]) for k, v in names["network"].state_dict().items())
+
+
+def test_the_loss_in_the_readme_is_the_example():
+    example = ROOT / "examples" / "cosine-contrastive"
+    *_, code = blocks("python")
+    assert textwrap.dedent(code) == (example / "cosine_contrastive.py").read_text("utf-8")
+    (toml,) = blocks("toml")
+    command, _, shipped = (example / "pyproject.toml").read_text("utf-8").partition("\n")
+    assert command.startswith("# pip install")
+    assert textwrap.dedent(toml) == shipped
+
+
+def test_the_readme_tells_what_the_folder_config_needs():
+    sampler = config.load("ice_folder", ["dataset.root=x"]).sampler.arguments
+    needs = f"A batch takes {sampler['per_class']} images of each of {sampler['classes']} classes"
+    assert needs in README
+    assert f"\n{2 * sampler['classes']} if one folder of classes is divided" in README
 
 
 def test_the_error_that_is_shown_is_the_one_that_is_given(tmp_path, monkeypatch):
@@ -181,6 +212,14 @@ def test_the_page_of_losses_is_made_from_the_classes():
     assert done.returncode == 0, done.stderr
     page = (ROOT / "docs" / "losses.md").read_text("utf-8")
     assert re.findall(r"^## (\w+)$", page, re.M) == zoo.names("losses")
+
+
+def test_the_page_of_checks_is_made_from_the_functions():
+    tool = [sys.executable, str(ROOT / "tools" / "make_check_docs.py"), "--check"]
+    done = subprocess.run(tool, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (ROOT / "docs" / "checks.md").read_text("utf-8")
+    assert re.findall(r"^## (\w+)$", page, re.M) == list(zoo.checks.summaries())
 
 
 def test_the_tables_are_made_from_the_committed_results():

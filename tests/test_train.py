@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 import zoo
-from zoo import UserError
+from zoo import UserError, config
 from zoo.embedder import Embedder
 from zoo.schema import SGD, AdamW, Constant, Cosine, Linear, Step
 from zoo.train import (
     Meter,
+    Trainer,
     choose_device,
     choose_precision,
     learning_rate_factor,
@@ -118,6 +119,22 @@ def test_the_mean_goes_on_after_a_checkpoint():
     other.update(_Batch(1), torch.tensor(2.0), torch.tensor(0.25), True)
     assert other.read() == ([1.5], 0.25)
     assert other.read()[0] == [0.0]
+
+
+def test_without_a_miner_a_loss_needs_to_take_nothing_but_embeddings_and_labels(embedder):
+    class TwoArguments(nn.Module):
+        def forward(self, embeddings, labels):
+            return embeddings.square().mean()
+
+    class Miner(nn.Module):
+        def forward(self, embeddings, labels):
+            return torch.zeros(3, 0, dtype=torch.int64)
+
+    spec, loss = config.load("ice_glyphs"), TwoArguments()
+    batch = torch.ones(4, 8, requires_grad=True), torch.arange(4)
+    assert Trainer(spec, embedder, loss, None, "fp32")._loss(loss, *batch) == 1
+    with pytest.raises(UserError, match="ice in iteration 1 failed: TypeError: .*arguments"):
+        Trainer(spec, embedder, loss, Miner(), "fp32")._loss(loss, *batch)
 
 
 def test_an_optimiser_of_the_loss_alone_is_possible():

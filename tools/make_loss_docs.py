@@ -7,12 +7,12 @@ With --check nothing is written, and the exit status says whether the page is st
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from pathlib import Path
 
 from zoo import registry
+from zoo._source import plain
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "losses.md"
 OPENING = """# Losses
@@ -43,7 +43,7 @@ def row(name: str) -> str:
 def section(name: str) -> str:
     """Return the section of a loss: its arguments and its documentation."""
     loss = registry.describe("losses", name)
-    text = inspect.getdoc(registry.load("losses", name)) or ""
+    text = registry.documentation(registry.load("losses", name))
     arguments = ", ".join(
         p.name if p.required else f"{p.name}={p.default!r}" for p in loss.parameters
     )
@@ -52,9 +52,8 @@ def section(name: str) -> str:
 
 def markdown(text: str) -> str:
     """Return a docstring as Markdown: literal blocks fenced, roles and double backticks plain."""
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
     done, inside = [], ""
-    for line in text.splitlines():
+    for line in plain(text).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
         if inside and line.strip() and not line.startswith(inside):
             while not done[-1].strip():

@@ -33,7 +33,7 @@ def hold(test: Callable[[Batch], None], batch: Batch) -> None:
 
     smallest = shrink(batch, same)
     shown = _failure(test, smallest) or found
-    raise CheckFailedError(f"{shown}\n{smallest}", kind) from shown.__cause__
+    raise CheckFailedError(f"{shown}\n{smallest}", kind, shown.fault) from shown.__cause__
 
 
 def _failure(test: Callable[[Batch], None], batch: Batch) -> CheckFailedError | None:
@@ -50,11 +50,12 @@ def saying(when: str) -> Iterator[None]:
     try:
         yield
     except CheckFailedError as error:
-        raise CheckFailedError(f"{when} {error}", error.kind) from error.__cause__
+        raise CheckFailedError(f"{when} {error}", error.kind, error.fault) from error.__cause__
 
 
 def require_same(got: Result, wanted: Result, rtol: float = 1e-5, gradient: float = 1e-3) -> None:
     """Require value and gradient to be those wanted, up to ``rtol`` and ``gradient`` of them."""
+    require_finite(wanted)
     value, wanted_value = float(got.value), float(wanted.value)
     if not abs(value - wanted_value) <= rtol * (1 + abs(wanted_value)):
         raise CheckFailedError(f"the value is {value:.6g} instead of {wanted_value:.6g}")
@@ -160,6 +161,7 @@ def require_alive(
             subject.evaluate(smaller, dtype, with_weights(subject, weights).to(dtype))
             for dtype in FLOATS
         )
+        require_finite(high)
         norm, wanted = (float(r.gradient[images].norm()) for r in (low, high))
         error = float((low.gradient - high.gradient)[images].norm())
         if not norm > _DEAD or not error <= 0.01 * wanted:
@@ -179,7 +181,8 @@ def hold_whole(test: Callable[[Batch], None], batch: Batch) -> None:
     """Run a test on a batch; if it fails, say on which."""
     failure = _failure(test, batch)
     if failure is not None:
-        raise CheckFailedError(f"{failure}\n{batch}", failure.kind) from failure.__cause__
+        message = f"{failure}\n{batch}"
+        raise CheckFailedError(message, failure.kind, failure.fault) from failure.__cause__
 
 
 def with_weights(subject: Subject, weights: Mapping[str, Any]) -> nn.Module:

@@ -22,6 +22,7 @@ def check_gradcheck(subject: Subject) -> None:
 
     def gradient_is_right(batch: Batch) -> None:
         result = subject.evaluate(batch)
+        compare.require_finite(result)
         compare.require_gradient(result.gradient, compare.true_gradient(subject, batch))
         if result.of_parameters:
             compare.require_slope_of_weights(subject, batch, result)
@@ -96,14 +97,14 @@ def check_large_gaps(subject: Subject) -> None:
 
 
 def check_collapsed(subject: Subject) -> None:
-    """All embeddings are equal, as after too high a learning rate."""
+    """Value and gradient are finite where all embeddings are equal, as after too large a step."""
     batch = batches.clusters(3, 4)
     for x in (torch.ones_like(batch.x), batch.x[:1].expand_as(batch.x)):
         hold_finite(subject, Batch(x, batch.y))
 
 
 def check_antipodal(subject: Subject) -> None:
-    """All cosines are 1 or -1, between classes and within them."""
+    """Value and gradient are finite where all cosines are 1 or -1, in classes and between them."""
     y = torch.arange(12) // 4
     for sign in (torch.arange(12) % 2, y % 2):
         for direction in (torch.eye(DIMENSIONS)[0], torch.linspace(-1, 2, DIMENSIONS)):
@@ -112,7 +113,7 @@ def check_antipodal(subject: Subject) -> None:
 
 
 def check_perfect(subject: Subject) -> None:
-    """Every class is a single point: cosines are exactly 1 and distances exactly 0.
+    """Value and gradient are finite where every class is a single point: all distances are 0.
 
     The root of 0 and the angle of cosine 1 have no derivative; a histogram of cosines ends at 1.
     """
@@ -122,9 +123,9 @@ def check_perfect(subject: Subject) -> None:
 
 
 def check_duplicates(subject: Subject) -> None:
-    """An image is in the batch twice, as samplers give it that draw with replacement.
+    """Value and gradient are finite where an image is in the batch twice.
 
-    Or worse, it is there under two labels.
+    Samplers that draw with replacement give such batches. Worse, it is there under two labels.
     """
     batch = batches.clusters(3, 4, seed=8)
     places = [(batch.y == c).nonzero().flatten().tolist() for c in range(3)]
@@ -137,13 +138,16 @@ def check_duplicates(subject: Subject) -> None:
 
 
 def check_huge_norms(subject: Subject) -> None:
-    """Embeddings have length 1e6, and 1e30 if the loss normalises, whose square is no float32."""
+    """Value and gradient are finite for embeddings of length 1e6, and 1e30 if it normalises.
+
+    The square of 1e30 is no float32.
+    """
     for norm in (1e6, 1e30) if subject.traits.normalises else (1e6,):
         hold_finite(subject, batches.clusters(3, 4, norm=norm))
 
 
 def check_zero_rows(subject: Subject) -> None:
-    """Two embeddings are zero, as a dead ReLU leaves them, or all are."""
+    """Value and gradient are finite where embeddings are zero, as a dead ReLU leaves them."""
     batch = batches.clusters(3, 4)
     some = batch.x.clone()
     some[[0, 5]] = 0
@@ -155,22 +159,29 @@ def check_zero_rows(subject: Subject) -> None:
 
 
 def check_no_positives(subject: Subject) -> None:
-    """Every image has a class of its own: there is no positive pair to take the mean of."""
+    """Value and gradient are finite where every image has a class of its own: no positive.
+
+    A mean over no pairs is NaN. A batch with nothing to learn from gives 0, which depends on the
+    embeddings for form's sake: their sum times 0, or a sum divided by ``max(1, pairs)``.
+    """
     hold_finite(subject, batches.clusters(CLASSES, 1))
 
 
 def check_no_negatives(subject: Subject) -> None:
-    """All images are of one class: there is no negative to take the nearest of."""
+    """Value and gradient are finite where all images are of one class: no negative.
+
+    The nearest of no negatives is infinitely far, and 0 times that is NaN.
+    """
     hold_finite(subject, batches.clusters(1, 8))
 
 
 def check_one_image(subject: Subject) -> None:
-    """There is one image, as in the last batch of an epoch."""
+    """Value and gradient are finite for one image, as in the last batch of an epoch."""
     hold_finite(subject, batches.clusters(1, 1))
 
 
 def check_unequal_classes(subject: Subject) -> None:
-    """Classes differ in size, and one has a single image."""
+    """Value and gradient are finite where classes differ in size, and one has a single image."""
     batch = batches.clusters(4, 5)
     sizes = (5, 1, 2, 3)  # whose sum no number of classes divides
     keep = [int((batch.y[:i] == c).sum()) < sizes[c] for i, c in enumerate(batch.y.tolist())]

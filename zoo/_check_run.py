@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,8 @@ Check: TypeAlias = "Callable[[Subject], None]"
 Outcome: TypeAlias = Literal[
     "passed", "failed", "expected failure", "unexpected pass", "not applicable"
 ]
+_EVERYWHERE = 5  # checks that show the same fault: it is the loss's, not that of a batch
+_NUMBER = re.compile(r"\d+")  # sizes in a message go with the batch
 _BAD: tuple[Outcome, ...] = ("failed", "unexpected pass")
 
 
@@ -28,12 +31,14 @@ class Record:
         outcome: "passed", "failed", "expected failure", "unexpected pass" or "not applicable".
         note: what was seen, or the reason.
         seconds: how long it took.
+        fault: of one that failed, what went wrong, without when and on which batch.
     """
 
     check: str
     outcome: Outcome
     note: str
     seconds: float
+    fault: str = ""
 
     @property
     def ok(self) -> bool:
@@ -62,6 +67,25 @@ class Report:
     def failures(self) -> dict[str, str]:
         """The checks that are not as they should be, and what was seen."""
         return {record.check: record.note for record in self.records if not record.ok}
+
+    @property
+    def faults(self) -> list[tuple[tuple[str, ...], str]]:
+        """What is not as it should be: the checks that it shows in, and what the first one saw.
+
+        A fault that shows nearly everywhere, as where the loss raises, is there once. One that
+        shows in a few checks is there for each of them: their batches may say why.
+        """
+        alike: dict[str, list[Record]] = {}
+        for record in self.records:
+            if not record.ok:
+                alike.setdefault(_NUMBER.sub("0", record.fault or record.note), []).append(record)
+        everywhere = [found for found in alike.values() if len(found) >= _EVERYWHERE]
+        single = [[r] for found in alike.values() if found not in everywhere for r in found]
+        order = {record.check: i for i, record in enumerate(self.records)}
+        return [
+            (tuple(record.check for record in found), found[0].note)
+            for found in sorted(everywhere + single, key=lambda found: order[found[0].check])
+        ]
 
     @property
     def seconds(self) -> float:
@@ -104,26 +128,29 @@ def records(checks: Iterable[Check], subject: Subject, all_names: list[str]) -> 
     expected = expected_failures(subject, all_names)
     for check in checks:
         start = time.perf_counter()
-        outcome, note = _outcome(check, subject, expected.get(check.__name__))
-        yield Record(check.__name__, outcome, note, time.perf_counter() - start)
+        outcome, note, fault = _outcome(check, subject, expected.get(check.__name__))
+        yield Record(check.__name__, outcome, note, time.perf_counter() - start, fault)
 
 
-def _outcome(check: Check, subject: Subject, expected: str | None) -> tuple[Outcome, str]:
+def _outcome(check: Check, subject: Subject, expected: str | None) -> tuple[Outcome, str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             check(subject)
     except NotApplicableError as reason:
-        return "not applicable", str(reason)
+        return "not applicable", str(reason), ""
     except CheckFailedError as error:
-        return ("failed", str(error)) if expected is None else ("expected failure", expected)
+        if expected is not None:
+            return "expected failure", expected, ""
+        return "failed", str(error), error.fault
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - it is a stranger's: let the other checks run
-        return "failed", str(blame(check.__name__, error))
+        return "failed", str(blame(check.__name__, error)), str(blame("it", error))
     if expected is not None:
-        return "unexpected pass", f"expected to fail: {expected}; take it out if that is mended"
-    return "passed", ""
+        note = f"expected to fail: {expected}; take it out if that is mended"
+        return "unexpected pass", note, ""
+    return "passed", "", ""
 
 
 def expected_failures(subject: Subject, all_names: list[str]) -> Mapping[str, str]:

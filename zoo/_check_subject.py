@@ -7,7 +7,6 @@ import importlib
 import inspect
 import sys
 import textwrap
-import traceback
 import unittest
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from zoo._arguments import check as check_arguments
 from zoo._arguments import parameters_of
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
 from zoo.base import RUNTIME
-from zoo.errors import UserError, blame
+from zoo.errors import UserError, blame, did_you_mean, frame_of
 
 SIZES = {"num_classes": CLASSES, "embedding_size": DIMENSIONS}
 
@@ -33,11 +32,14 @@ class CheckFailedError(AssertionError):
 
     Attributes:
         kind: what went wrong, in a word; a smaller batch shows the same only if this is the same.
+        fault: the message without when and on which batch; two checks that fail by the same fault
+            share it.
     """
 
-    def __init__(self, message: str, kind: str = "value") -> None:
+    def __init__(self, message: str, kind: str = "value", fault: str | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+        self.fault = message if fault is None else fault
 
 
 class NotApplicableError(unittest.SkipTest):
@@ -212,28 +214,43 @@ def blaming(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frame = frame_of(error)
+        where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
         reason = textwrap.shorten(str(error), 160, placeholder=" ...")
         raise CheckFailedError(
-            f"{what} raised {type(error).__name__}: {reason} "
-            f"({Path(frame.filename).name}:{frame.lineno})",
+            f"{what} raised {type(error).__name__}: {reason}{where}",
             type(error).__name__,
         ) from error
 
 
 def _find(name: str) -> Any:
     """Return the class behind a name of the registry or behind ``module:Class``."""
-    if ":" not in name:
+    file, colon, attributes = name.partition(":")
+    module = file.removesuffix(".py").replace("/", ".")
+    if not colon:
+        if not registry.kinds_of(name) and Path(f"{module.replace('.', '/')}.py").is_file():
+            raise UserError(f"{name!r} is a file; name the class in it, {module}:<Class>")
         return registry.load("losses", name)
-    module, _, attributes = name.partition(":")
-    if "" not in sys.path:  # a script of ours has its own folder there, not where the user is
-        sys.path.insert(0, "")
-    try:
-        target: Any = importlib.import_module(module)
-        for attribute in attributes.split("."):
-            target = getattr(target, attribute)
-    except Exception as error:
-        raise UserError(f"cannot import {name!r}: {type(error).__name__}: {error}") from error
+    target = _import(module)
+    for attribute in attributes.split("."):
+        if not hasattr(target, attribute):
+            hint = did_you_mean(attribute, vars(target))
+            raise UserError(f"cannot import {name!r}: {module} has no {attribute!r}{hint}")
+        target = getattr(target, attribute)
     if not callable(target):
         raise UserError(f"{name!r} is not a class")
     return target
+
+
+def _import(module: str) -> Any:
+    """Import a module, seen from where the user is; say in which line it breaks."""
+    if "" not in sys.path:  # a script of ours has its own folder there
+        sys.path.insert(0, "")
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        told = isinstance(error, ImportError | SyntaxError)  # which say themselves what and where
+        frame = None if told else frame_of(error)
+        where = f" ({frame.filename}:{frame.lineno})" if frame else ""
+        reason = f"{type(error).__name__}: {error}{where}"
+        raise UserError(f"cannot import {module!r}: {reason}") from error

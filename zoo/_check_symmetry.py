@@ -12,10 +12,12 @@ from zoo._check_subject import Subject
 
 
 def _has_own_classes(subject: Subject) -> str | None:
+    """Not for a loss that has weights for each class: its labels are their indices."""
     return "it has weights for each class" if subject.traits.own_classes else None
 
 
 def _not_said_to_normalise(subject: Subject) -> str | None:
+    """Only for a loss that says that it normalises, ``normalises = True``."""
     said = {None: "it does not say that it normalises", False: "it does not normalise"}
     return said.get(subject.traits.normalises)
 

@@ -25,6 +25,7 @@ _STEPS = 200
 
 
 def _is_random(subject: Subject) -> str | None:
+    """Not for a loss that says that it draws random numbers, ``random = True``."""
     return "it draws random numbers" if subject.traits.random else None
 
 
@@ -86,10 +87,7 @@ def check_moves(subject: Subject) -> None:
 
 @unless(_is_random)
 def check_determinism(subject: Subject) -> None:
-    """Two calls give the same value, whatever random numbers come next.
-
-    A loss that draws some says so with an attribute ``random = True``.
-    """
+    """Two calls give the same value, whatever random numbers come next."""
 
     def twice_the_same(batch: Batch) -> None:
         x = batch.x.float()
@@ -146,12 +144,13 @@ def check_learning(subject: Subject) -> None:
     for step in range(_STEPS):
         rows = torch.cat([torch.randperm(6, generator=random)[:3] + 6 * c for c in range(4)])
         optimizer.zero_grad()
-        value = call(loss, images[rows] @ weight, y[rows])
-        values.append(float(value.detach()))
-        if not math.isfinite(values[-1]):
-            raise CheckFailedError(f"in step {step + 1} the value is {values[-1]}")
-        with blaming(f"in step {step + 1} its backward pass"):
-            torch.autograd.backward(value)
+        with saying(f"in step {step + 1}"):
+            value = call(loss, images[rows] @ weight, y[rows])
+            values.append(float(value.detach()))
+            if not math.isfinite(values[-1]):
+                raise CheckFailedError(f"the value is {values[-1]}", "infinite value")
+            with blaming("its backward pass"):
+                torch.autograd.backward(value)
         optimizer.step()
     start, end = (sum(part) / 10 for part in (values[:10], values[-10:]))
     after = recall_at_k(images @ weight, y, [1])[1]
@@ -166,10 +165,12 @@ def check_learning(subject: Subject) -> None:
 
 
 def _takes_no_gallery(subject: Subject) -> str | None:
+    """Only for a loss whose ``forward`` takes ``ref_emb``."""
     return None if subject.takes("ref_emb") else "its forward takes no ref_emb"
 
 
 def _takes_no_pairs(subject: Subject) -> str | None:
+    """Only for a loss whose ``forward`` takes ``indices_tuple``."""
     return None if subject.takes("indices_tuple") else "its forward takes no indices_tuple"
 
 
@@ -200,7 +201,10 @@ def check_gallery(subject: Subject) -> None:
         other = Batch(gallery.x, gallery.y.roll(1))
         a, b = (subject.evaluate(queries, **_as_gallery(g)).value for g in (gallery, other))
         if a == b:
-            raise CheckFailedError(f"the labels of a gallery make no difference: {float(a):.6g}")
+            raise CheckFailedError(
+                f"the labels of a gallery make no difference, the value is {float(a):.6g} with "
+                f"other ones too; {_way_on('ref_emb and ref_labels', 'gallery')}"
+            )
 
 
 @unless(_takes_no_pairs)
@@ -235,7 +239,10 @@ def check_mined(subject: Subject) -> None:
         few = tuple(part[-3:] for part in triplets)
         a, b = (subject.evaluate(batch, indices_tuple=t) for t in (triplets, few))
         if a.value == b.value and torch.equal(a.gradient, b.gradient):
-            raise CheckFailedError(f"which triplets are mined makes no difference: {a.value:.6g}")
+            raise CheckFailedError(
+                f"which triplets are mined makes no difference, the value is {a.value:.6g} with "
+                f"others too; {_way_on('indices_tuple', 'mined')}"
+            )
 
 
 def _step(subject: Subject, loss: nn.Module, batch: Batch) -> None:
@@ -296,8 +303,15 @@ def _refuses(subject: Subject, meant: bool | None, batch: Batch, more: Mapping[s
             raise NotApplicableError(str(error)) from error
         return True
     if meant is False:
-        raise CheckFailedError(f"it says that {next(iter(more))} has no meaning, and takes it")
+        raise CheckFailedError(
+            f"it says that {next(iter(more))} has no meaning, and takes it; raise a ValueError "
+            "where it is not None"
+        )
     return False
+
+
+def _way_on(arguments: str, trait: str) -> str:
+    return f"use {arguments}, or say {trait} = False and raise a ValueError where they are given"
 
 
 def _all_pairs(y: Tensor) -> tuple[Tensor, ...]:

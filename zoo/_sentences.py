@@ -74,6 +74,16 @@ def sentence(error: ErrorDetails) -> tuple[Keys, str]:
     return keys, error["msg"]
 
 
+def settings_named(key: str) -> dict[str, str]:
+    """Return the settings of sections that are called so, dotted, with what each is."""
+    return {
+        f"{section}.{key}": str(model.model_fields[key].description)
+        for section in ConfigFile.model_fields
+        for model in _section((section,))
+        if key in model.model_fields
+    }
+
+
 def _in_short(value: Any) -> Any:
     """Return a limit without a needless ``.0``, and pydantic's "'avg' or 'max'" as "avg, max"."""
     if isinstance(value, str):

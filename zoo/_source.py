@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
@@ -75,6 +76,11 @@ def defaults(target: str) -> dict[str, object] | None:
         return {argument.arg: _constant(module, value) for argument, value in given}
     except (SyntaxError, ValueError, OSError, ImportError, RecursionError):
         return None
+
+
+def plain(text: str) -> str:
+    """Return a docstring without what marks names in it: roles, and double backticks."""
+    return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
 
 
 def find_spec(module: str) -> ModuleSpec | None:

@@ -36,6 +36,11 @@ def in_words(annotation: str) -> str:
     return " or ".join((words | {"None": "null"}).get(part, part) for part in parts)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return "1 class" or "3 classes"; without ``many``, an s is added."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def show(value: object) -> str:
     """Return a value as a config would have it, cut short."""
     if isinstance(value, dict | list):

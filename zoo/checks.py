@@ -21,6 +21,7 @@ constructor cannot do without arguments has some to be checked with in ``check_a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -65,6 +66,7 @@ from zoo._check_use import (
     check_repeated_steps,
     check_state_dict,
 )
+from zoo._source import plain
 from zoo.errors import UserError, did_you_mean
 
 __all__ = [
@@ -109,6 +111,7 @@ __all__ = [
     "parametrize_with_checks",
     "records",
     "run",
+    "summaries",
 ]
 
 CHECKS: tuple[Check, ...] = tuple(
@@ -118,6 +121,12 @@ CHECKS: tuple[Check, ...] = tuple(
     if name.startswith("check_")
 )
 """All checks."""
+
+
+def summaries() -> dict[str, str]:
+    """Return the names of all checks, in the order they are run in, and what each requires."""
+    found = {check.__name__: inspect.getdoc(check) or "" for check in CHECKS}
+    return {name: plain(text.split("\n", 1)[0]) for name, text in found.items()}
 
 
 def run(
@@ -168,6 +177,6 @@ def _chosen(only: Iterable[str]) -> tuple[Check, ...]:
     wanted = list(only)
     for name in wanted:
         if name not in known:
-            hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+            hint = did_you_mean(name, known) or "; `zoo check --list` shows what there is"
             raise UserError(f"there is no check named {name!r}{hint}")
     return tuple(check for name, check in known.items() if not wanted or name in wanted)

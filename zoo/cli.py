@@ -9,8 +9,9 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TextIO
 
 import typer
 from rich.console import Console
@@ -18,7 +19,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from zoo import __version__, _cli_data, registry
-from zoo.errors import UserError
+from zoo._arguments import REQUIRED
+from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
@@ -46,12 +48,37 @@ Overrides = Annotated[
 def main() -> None:
     """Run the command; say what was wrong with the input in words, not in a traceback."""
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _Warnings()
+            app()
     except UserError as error:
         if os.environ.get("ZOO_TRACEBACK"):
             traceback.print_exception(error)
         _complain(str(error))
         sys.exit(2)
+
+
+class _Warnings:
+    """Shows each warning once, as a line of its own that says what it says and no more."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = " ".join(str(message).split())
+        if os.environ.get("ZOO_TRACEBACK"):
+            text += f" ({filename}:{lineno}: {category.__name__})"
+        if text not in self._said:
+            self._said.add(text)
+            _complain(text, "warning: ")
 
 
 @app.callback(invoke_without_command=True)
@@ -243,11 +270,13 @@ def list_(
     for one in kinds:
         names = registry.names(one)
         others = registry.pml_names(one)
-        found = [registry.component(one, n) for n in [*names, *(others if everything else [])]]
-        table = _losses(found) if kind == "losses" else _components(one, found)
-        if names or everything:
-            console.print(table)
-        if others and not everything:
+        found = [registry.component(one, name) for name in names]
+        if found:
+            console.print(_losses(found) if kind == "losses" else _components(one, found))
+        if others and everything:
+            theirs = [registry.component(one, name) for name in others]
+            console.print("", _components(f"{one} of pytorch-metric-learning", theirs))
+        elif others:
             console.print(
                 f"[dim]and {len(others)} of pytorch-metric-learning as pml.<ClassName>; "
                 f"zoo list {one} --all shows them[/]"
@@ -258,14 +287,19 @@ def list_(
 @app.command()
 def show(
     kind: Annotated[str, typer.Argument(help="losses, miners, samplers, backbones or datasets.")],
-    name: Annotated[str, typer.Argument(help="A name that `zoo list` shows, or pml.<ClassName>.")],
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="A name that `zoo list` shows, or pml.<ClassName>."),
+    ] = None,
 ) -> None:
     """Show all that is known of one component: its arguments, paper and documentation."""
-    import inspect
+    from zoo._source import plain
 
     console = stdout()
+    if name is None:
+        raise UserError(_without_name(kind))
     found = registry.describe(_kind(kind), name)
-    console.print(f"[bold]{escape(name)}[/]  {escape(found.summary)}")
+    console.print(f"[bold]{escape(name)}[/]  {escape(plain(found.summary))}")
     facts = {"paper": found.paper, "from": found.distribution, "class": found.target}
     for fact, text in facts.items():
         if text:
@@ -278,7 +312,8 @@ def show(
         console.print("\n" + escape(", ".join(name[:-1] + v for v in target.variants())))
     if found.parameters:
         console.print(_parameters(found))
-    console.print("\n" + escape(inspect.getdoc(target) or ""))
+    text = plain(registry.documentation(target)).replace("::\n", ":\n")
+    console.print("\n" + escape(text or "Its class says nothing of itself."))
 
 
 @app.command()
@@ -298,6 +333,9 @@ def check(
         Optional[list[str]],  # noqa: UP045
         typer.Option("--only", metavar="CHECK", help="This check alone; may be given again."),
     ] = None,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the checks and what each requires; run none.")
+    ] = False,
 ) -> None:
     """Put losses through checks: gradients, symmetries, hard numbers, memory, learning.
 
@@ -307,6 +345,9 @@ def check(
     Examples: [cyan]zoo check ice[/], [cyan]zoo check pml.NTXentLoss temperature=0.01[/],
     [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/]
     """
+    if list_them:
+        stdout().print(_checks())
+        return
     wanted = [name for name in names or [] if "=" not in name]
     settings = [name for name in names or [] if "=" in name]
     everyone = [name for name in registry.names("losses") if everything and name not in wanted]
@@ -385,6 +426,7 @@ def _boards(directory: Path) -> list[Board]:
 def _check(name: str, arguments: dict[str, Any], only: list[str]) -> Report:
     """Run the checks of one loss under a bar, and print what came of them."""
     from zoo import checks
+    from zoo._words import counted
 
     subject = checks.Subject(name, arguments)
     found = checks.records(subject, only)
@@ -400,8 +442,11 @@ def _check(name: str, arguments: dict[str, Any], only: list[str]) -> Report:
         outcome = f"[{colour}]{record.outcome}[/]"
         table.add_row(record.check, outcome, f"{record.seconds:.2f}", note)
     console.print(table)
-    for failed, message in report.failures.items():
+    for (failed, *others), message in report.faults:
         console.print(f"\n[red]{failed}[/] {escape(message)}", soft_wrap=True)
+        if others:
+            also = f"[red]the same[/] in {counted(len(others), 'more check')}: {', '.join(others)}"
+            console.print(also, soft_wrap=True)
     console.print(f"\n{escape(str(report))}\n", soft_wrap=True)
     return report
 
@@ -427,7 +472,8 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
 
 
 def _complain(message: str, prefix: str = "error: ") -> None:
-    Console(stderr=True, highlight=False).print(prefix + message, markup=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False, emoji=False)
+    console.print(prefix + message, markup=False, soft_wrap=True)
 
 
 def _kind(name: str) -> registry.Kind:
@@ -435,13 +481,49 @@ def _kind(name: str) -> registry.Kind:
     return name  # type: ignore[return-value]
 
 
-def _components(kind: str, found: list[registry.Component]) -> Table:
-    table = Table(title=kind, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for head in ("name", "what it is", "from"):
-        table.add_column(head, overflow="fold")
-    for component in found:
-        table.add_row(*_listing(component))
+def _checks() -> Table:
+    """Return the table of all checks, in the order in which they are run."""
+    from zoo import checks
+
+    rows = [(name, escape(summary)) for name, summary in checks.summaries().items()]
+    return _table("checks", ("check", "what it requires of a loss"), rows)
+
+
+def _without_name(kind: str) -> str:
+    """Return what to say where `zoo show` was given one word: a kind or, more likely, a name."""
+    if kind in registry.KINDS:
+        return f"name one of them too; `zoo list {kind}` shows what there is"
+    kinds = registry.kinds_of(kind)
+    if not kinds:
+        known = [name for one in registry.KINDS for name in registry.names(one)]
+        return f"there is nothing named {kind!r}" + did_you_mean(kind, [*registry.KINDS, *known])
+    return "say of which kind: " + one_of([f"zoo show {found} {kind}" for found in kinds])
+
+
+def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table without its empty columns; where one has single words, they stay whole."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
+    for i in kept:
+        whole = not any(" " in row[i] for row in rows)
+        table.add_column(heads[i], overflow="fold", no_wrap=whole)
+    for row in rows:
+        table.add_row(*(row[i] for i in kept))
     return table
+
+
+def _components(title: str, found: list[registry.Component]) -> Table:
+    return _table(title, ("name", "what it is", "from"), [_listing(one) for one in found])
+
+
+def _listing(component: registry.Component) -> tuple[str, str, str]:
+    from zoo._source import plain
+
+    name, summary = escape(component.name), escape(plain(component.summary))
+    if component.broken:
+        return f"[red]{name}[/]", f"[red]broken: {escape(component.broken)}[/]", _origin(component)
+    paper = f" [dim]({escape(component.paper)})[/]" if component.paper else ""
+    return f"[cyan]{name}[/]", summary + paper, _origin(component)
 
 
 def _losses(found: list[registry.Component]) -> Table:
@@ -449,50 +531,45 @@ def _losses(found: list[registry.Component]) -> Table:
     from zoo import _check_record
 
     recorded = _check_record.read()
-    table = Table(
-        title="losses", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    for head in ("name", "paper", "kind", "cost", "classes", "sampler", "checks", "from"):
-        table.add_column(head, overflow="fold")
+    heads = ("name", "paper", "kind", "cost", "classes", "sampler", "checks", "from")
+    rows = []
     for loss in found:
         name = escape(loss.name)
         if loss.broken:
             reason = f"[red]broken: {escape(loss.broken)}[/]"
-            table.add_row(f"[red]{name}[/]", reason, "", "", "", "", "", _origin(loss))
+            rows.append((f"[red]{name}[/]", reason, "", "", "", "", "", _origin(loss)))
             continue
         paper = re.match(r".*? \d{4}", loss.paper)
         needs = "needed" if "num_classes" in loss.arguments else ""
         own = loss.distribution == "metric-zoo"
         checked = _check_record.in_short(recorded.get(loss.name) if own else None)
-        facts = [escape(loss.facts.get(fact, "")) for fact in ("kind", "cost")]
-        sampler = escape(loss.facts.get("sampler", ""))
-        shown = escape(paper[0] if paper else loss.paper)
-        table.add_row(f"[cyan]{name}[/]", shown, *facts, needs, sampler, checked, _origin(loss))
+        kind, cost, sampler = (escape(loss.facts.get(f, "")) for f in ("kind", "cost", "sampler"))
+        shown, origin = escape(paper[0] if paper else loss.paper), _origin(loss)
+        rows.append((f"[cyan]{name}[/]", shown, kind, cost, needs, sampler, checked, origin))
+    table = _table("losses", heads, rows)
     table.caption = "cost: N images of a batch, d of an embedding, C classes, K of the batch"
     table.caption_justify = "left"
     return table
 
 
-def _listing(component: registry.Component) -> tuple[str, str, str]:
-    name, summary = escape(component.name), escape(component.summary)
-    if component.broken:
-        return f"[red]{name}[/]", f"[red]broken: {escape(component.broken)}[/]", _origin(component)
-    paper = f" [dim]({escape(component.paper)})[/]" if component.paper else ""
-    return f"[cyan]{name}[/]", summary + paper, _origin(component)
-
-
 def _origin(component: registry.Component) -> str:
-    return "" if component.distribution == "metric-zoo" else escape(component.distribution)
+    """Return where a component is from, if that is not plain from its name."""
+    known = ("metric-zoo", "pytorch-metric-learning")
+    return "" if component.distribution in known else escape(component.distribution)
 
 
 def _parameters(component: registry.Component) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for head in ("argument", "default", "type"):
-        table.add_column(head)
-    for parameter in component.parameters:
-        default = "required" if parameter.required else repr(parameter.default)
-        table.add_row(parameter.name, escape(default), escape(_type_name(parameter.annotation)))
-    return table
+    """Return the table of arguments; those that the run supplies are not for the user to give."""
+    from zoo.base import RUNTIME
+
+    rows = []
+    for name, default, annotation in component.parameters:
+        if name in RUNTIME[component.kind]:
+            rows.append((name, "given by the run", ""))
+        else:
+            shown = "required" if default is REQUIRED else escape(repr(default))
+            rows.append((name, shown, escape(_type_name(annotation))))
+    return _table("", ("argument", "default", "type"), rows)
 
 
 def _type_name(annotation: Any) -> str:

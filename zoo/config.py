@@ -20,11 +20,11 @@ from pydantic import ValidationError
 
 from zoo import _overrides, _source, _sweep, _yaml, registry
 from zoo._overrides import COMMAND_LINE, spell_out
-from zoo._sentences import sentence
+from zoo._sentences import sentence, settings_named
 from zoo._words import show
 from zoo._yaml import Keys, Node, Place, Problem, merge
 from zoo.base import RUNTIME
-from zoo.errors import UserError, did_you_mean
+from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind
 from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
@@ -289,8 +289,35 @@ def _check(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
     try:
         Config.model_validate(data)
     except ValidationError as error:
-        yield from map(sentence, error.errors(include_url=False))
+        for problem in error.errors(include_url=False):
+            keys, message = sentence(problem)
+            if problem["type"] == "extra_forbidden":
+                message = _elsewhere(data, keys) or message
+            yield keys, message
         yield from contradictions(data)
+
+
+def _elsewhere(data: dict[str, Any], keys: Keys) -> str | None:
+    """Return what to say of an unknown key that has its place in another section."""
+    key = str(keys[-1])
+    settings = {at: what for at, what in settings_named(key).items() if at != _dotted(keys)}
+    components = [
+        _dotted((*at, key))
+        for at, kind in COMPONENTS.items()
+        if key in _arguments(kind, dig(data, (*at, "name"))) - RUNTIME[kind]
+    ]
+    places = [*settings, *components]
+    if len(places) == 1 and settings:
+        places = [f"{places[0]} ({settings[places[0]]})"]
+    return f"unknown key{suggest(places)}" if places else None
+
+
+def _arguments(kind: Kind, name: object) -> set[str]:
+    """Return what a component takes; nothing where there is no such component."""
+    try:
+        return {p.name for p in registry.describe(kind, cast("str", name)).parameters}
+    except UserError:
+        return set()
 
 
 # ---- components

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from zoo._near import near
 
 if TYPE_CHECKING:
     import traceback
@@ -20,12 +22,19 @@ class UserError(ValueError):
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean x?"`` for the known name nearest to a wrong one, or ``""``."""
-    known = list(known)
-    near = difflib.get_close_matches(wrong.lower(), [k.lower() for k in known], n=1, cutoff=0.6)
-    if not near:
-        return ""
-    return "; did you mean " + next(k for k in known if k.lower() == near[0]) + "?"
+    """Return ``"; did you mean x or y?"`` for the known names nearest to a wrong one, or ``""``."""
+    return suggest(near(wrong, known))
+
+
+def suggest(names: Iterable[str]) -> str:
+    """Return ``"; did you mean x or y?"``, or ``""`` if there are no names."""
+    names = list(names)
+    return f"; did you mean {one_of(names)}?" if names else ""
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Return "x", "x or y", or "x, y or z"."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def blame(what: str, error: Exception) -> UserError:
@@ -39,12 +48,13 @@ def blame(what: str, error: Exception) -> UserError:
 
 
 def frame_of(error: Exception) -> traceback.FrameSummary | None:
-    """Return the innermost call that raised an error, but for those of torch."""
+    """Return the innermost call that raised an error, but for those of torch and of a check."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
     torch = getattr(sys.modules.get("torch"), "__path__", ())
-    own = [frame for frame in frames if not frame.filename.startswith(tuple(torch))]
+    others = (*torch, str(Path(__file__).with_name("_check_")))
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
     return next(reversed(own or frames), None)
 
 

@@ -19,7 +19,7 @@ class Reporter:
     """Speaks to the user on stderr, so that stdout holds results only."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or Console(stderr=True, highlight=False, emoji=False)
         self.quiet = quiet
         self.live = self.console.is_terminal and not quiet
 
@@ -88,5 +88,5 @@ class TrainingReport:
 
 def stdout() -> Console:
     """Return a console for results; wide enough for a table when it is not a terminal."""
-    console = Console(highlight=False)
-    return console if sys.stdout.isatty() else Console(highlight=False, width=160)
+    width = None if sys.stdout.isatty() else 160
+    return Console(highlight=False, emoji=False, width=width)  # a loss m:on: has no emoji in it

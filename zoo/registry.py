@@ -13,6 +13,7 @@ A name that ends in ``.*`` is a family: ``torchvision.resnet50`` builds the targ
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -23,8 +24,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 from zoo import _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
+from zoo._near import near
 from zoo.base import RUNTIME
-from zoo.errors import UserError, blame, did_you_mean
+from zoo.errors import UserError, blame, did_you_mean, one_of, suggest
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -96,6 +98,11 @@ def names(kind: Kind) -> list[str]:
 def pml_names(kind: Kind) -> list[str]:
     """Return ``pml.<ClassName>`` for every class of that kind in pytorch-metric-learning."""
     return sorted(_PML + name for name in _pml.targets(kind))
+
+
+def kinds_of(name: str) -> list[Kind]:
+    """Return the kinds that have a component of that name."""
+    return [kind for kind in KINDS if name in _claims(kind) or name in pml_names(kind)]
 
 
 def component(kind: Kind, name: str) -> Component:
@@ -212,6 +219,11 @@ def load(kind: Kind, name: str) -> Any:
     return _load(_claim(kind, name), name)
 
 
+def documentation(target: Any) -> str:
+    """Return the docstring of a class itself, not what it inherits; empty where it has none."""
+    return inspect.cleandoc(target.__doc__ or "")
+
+
 def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
     """Register a class of a notebook or script: ``@zoo.register("losses", "mine")``.
 
@@ -282,9 +294,7 @@ def _claim(kind: Kind, name: str) -> _Claim:
             entry = EntryPoint(name, target, f"zoo.{kind}")
             found = [_Claim(entry, "pytorch-metric-learning")]
     if not found:
-        known = [*names(kind), *pml_names(kind)]
-        hint = did_you_mean(name, known) or f"; `zoo list {kind}` shows what there is"
-        raise UserError(f"there is no {_one(kind)} named {name!r}{hint}")
+        raise UserError(_unknown(kind, name))
     if len(found) > 1:
         raise UserError(_claimed_twice(name, found))
     return found[0]
@@ -301,8 +311,10 @@ def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
     variant = name.split(".", 1)[1]
     known = target.variants()
     if variant not in known:
-        hint = did_you_mean(variant, known) or f"; `zoo show {kind} {claim.entry.name}` lists them"
-        raise UserError(f"{claim.entry.name[:-2]} has no {_one(kind)} named {variant!r}{hint}")
+        family = claim.entry.name
+        hint = suggest(family[:-1] + member for member in near(variant, known))
+        hint = hint or f"; `zoo show {kind} {family}` lists them"
+        raise UserError(f"{family[:-2]} has no {_one(kind)} named {variant!r}{hint}")
     return target, {"variant": variant}
 
 
@@ -386,6 +398,28 @@ def _check_kind(kind: str) -> None:
         raise UserError(f"there is no kind of component named {kind!r}{hint}")
 
 
+def _unknown(kind: Kind, name: str) -> str:
+    """Return what to say of a name that there is not: what has it, and what is near."""
+    others = one_of([_one(other) for other in kinds_of(name)])
+    said = f"there is no {_one(kind)} named {name!r}" + (f", but a {others}" if others else "")
+    if ":" in name:  # never imported: a config may be a stranger's
+        return f"{said}; give the class a name: an entry point of its package in zoo.{kind}"
+    members = _members(kind)
+    found = [member for member in members if member.split(".", 1)[1] == name]
+    found = found or near(name, [*names(kind), *pml_names(kind)]) or near(name, members)
+    return said + (suggest(found) or f"; `zoo list {kind}` shows what there is")
+
+
+def _members(kind: Kind) -> list[str]:
+    """Return the members of the families of a kind, of those that can be asked; imports them."""
+    found = []
+    for family in names(kind):
+        if family.endswith(".*"):
+            with contextlib.suppress(UserError):
+                found += [family[:-1] + member for member in load(kind, family).variants()]
+    return found
+
+
 def _claimed_twice(name: str, found: list[_Claim]) -> str:
     owners = " and ".join(f"{c.distribution} ({c.entry.value})" for c in found)
     return f"the name {name!r} is claimed by {owners}; uninstall one of them"
@@ -397,4 +431,4 @@ def _one(kind: Kind) -> str:
 
 
 def _first_line(target: Any) -> str:
-    return (inspect.getdoc(target) or "").split("\n", 1)[0]
+    return documentation(target).split("\n", 1)[0]

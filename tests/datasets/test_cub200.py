@@ -224,7 +224,7 @@ def test_other_numbers_than_in_the_paper_are_told(root):
 def test_too_few_classes(tree):
     for number in (3, 101, 200):
         shutil.rmtree(tree / "images" / SPECIES[number])
-    with pytest.raises(UserError, match=r"lists 1 classes for split train, needed are 2"):
+    with pytest.raises(UserError, match=r"lists 1 class for split train, needed are 2"):
         Cub200("train", str(tree / "images"))
     with pytest.raises(UserError, match=r"lists 0 classes for split test, needed are 1"):
         Cub200("test", str(tree / "images"))

@@ -219,7 +219,7 @@ def spoil(root):
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_unreadable_images_are_named_before_training(root, split):
     bad = spoil(root)
-    with pytest.raises(UserError, match=r"4 images.*") as error:
+    with pytest.raises(UserError, match=r"has 4 images that cannot be used:") as error:
         ImageFolder(str(root), split)
     text = str(error.value)
     for name, why in bad.items():
@@ -255,7 +255,7 @@ def test_class_without_usable_images_is_ignored(root):
     (root / "train/bad").mkdir()
     (root / "train/bad/0.png").touch()
     with (
-        pytest.warns(UserWarning, match="1 unusable images left out: 'train/bad/0.png'"),
+        pytest.warns(UserWarning, match="1 unusable image left out: 'train/bad/0.png'"),
         pytest.warns(UserWarning, match="2 classes without images ignored: 'bad', 'empty'"),
     ):
         train = ImageFolder(str(root), "train", skip_unreadable=True)
@@ -380,6 +380,8 @@ def test_verify_sees_what_happened_since(root):
     train = ImageFolder(str(root), "train")
     (root / "test/c/1.png").write_bytes(b"")
     assert train.verify() == ["error: 'test/c/1.png': empty file"]
+    shutil.rmtree(root / "test")
+    assert ["but not the other" in line for line in train.verify()] == [True]
 
 
 def test_pickles(root):
@@ -408,22 +410,56 @@ def test_half_a_layout(root, missing):
 
 def test_class_in_both_splits(root):
     put(root / "test/b/0.png")
-    with pytest.raises(UserError, match=r"1 of the classes .* in train/ and in test/: 'b'"):
+    with pytest.raises(UserError, match=r"has 1 class both in train/ and in test/: 'b'; keep"):
         ImageFolder(str(root), "test")
 
 
 def test_too_few_classes(tmp_path):
-    with pytest.raises(UserError, match=r"has 0 classes .* needed are 2"):
+    with pytest.raises(UserError, match=r"has 0 classes .* needed: at least 2"):
         ImageFolder(str(tmp_path), "train")
     fill(tmp_path, ["a"])
-    with pytest.raises(UserError, match=r"has 1 classes .*'a'.* needed are 2"):
+    with pytest.raises(UserError, match=r"has 1 class with .*'a'.* needed: at least 2"):
         ImageFolder(str(tmp_path), "train")
     fill(tmp_path, "ab")
-    with pytest.raises(UserError, match=r"has 1 classes"):
+    with pytest.raises(UserError, match=r"has 1 class with"):
         ImageFolder(str(tmp_path), "train")
     fill(tmp_path, "abc")
     train, test = both(tmp_path)
     assert (len(train.class_names), len(test.class_names)) == (2, 1)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_all_that_is_wrong_is_told_at_once(tmp_path, split):
+    fill(tmp_path, ["train/a"])
+    (tmp_path / "train/a/x.png").touch()
+    (tmp_path / "test").mkdir()
+    with pytest.raises(UserError) as error:
+        ImageFolder(str(tmp_path), split)
+    layout = "a folder that holds train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg"
+    assert str(error.value).splitlines() == [
+        f"{str(tmp_path)!r} has 1 class with images for split train ('a'), needed: at least 2",
+        f"{str(tmp_path)!r} has 0 classes with images for split test, needed: at least 1; "
+        f"set dataset.root to {layout}, whose classes are then divided",
+        f"{str(tmp_path)!r} has 1 image that cannot be used:",
+        "  'train/a/x.png': empty file",
+        "delete them, or set dataset.skip_unreadable=true to leave them out",
+    ]
+    shutil.rmtree(tmp_path / "test")
+    put(tmp_path / "train/loose.png")
+    with (
+        pytest.warns(UserWarning, match=r"1 stray file or folder ignored: 'train/loose\.png'"),
+        pytest.raises(UserError) as error,
+    ):
+        ImageFolder(str(tmp_path), split)
+    assert len(str(error.value).splitlines()) == 5
+
+
+def test_what_is_wrong_with_the_other_split_alone_is_no_matter(tmp_path):
+    """A network is evaluated as it is without a class to train on."""
+    fill(tmp_path, ["train/a", "test/b"])
+    assert len(ImageFolder(str(tmp_path), "test")) == 3
+    with pytest.raises(UserError, match="for split train"):
+        ImageFolder(str(tmp_path), "train")
 
 
 @pytest.mark.parametrize("share", [-0.1, 0.0, 1.0, float("nan")])

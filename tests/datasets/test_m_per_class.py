@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from itertools import islice
 
@@ -36,6 +37,7 @@ def labels_of(sizes, seed=0):
     return np.random.default_rng(seed).permutation(labels)
 
 
+@pytest.mark.filterwarnings("ignore:.*fewer than sampler.per_class")
 @pytest.mark.parametrize("classes", [2, 3, 4])
 @pytest.mark.parametrize("per_class", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -115,6 +117,15 @@ def test_sop():
     assert length == -(-np.sum(-(-sizes // 2)) // 90)
     assert len({i for batch in batches for i in batch}) == 59551
     assert all(len(set(labels[batch].tolist())) == 90 for batch in batches)
+
+
+def test_classes_too_small_are_warned_of_once():
+    with pytest.warns(UserWarning, match="1 of 3 training classes has fewer .*per_class=3") as said:
+        list(islice(MPerClassSampler(labels_of([3, 2, 5]), 2, 3), 20))
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MPerClassSampler(labels_of([3, 2, 5]), 2, 2)
 
 
 def test_too_few_classes():

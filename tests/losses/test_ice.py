@@ -33,7 +33,7 @@ def make_batch(sizes, dim=16, seed=0, dtype=torch.float64, spread=1.0):
 
 
 def literal(x, labels, scale, anchor_gradient, reweight=True):
-    """Transcribe Eq. 3 to 17 in Python loops: (mean of -log p, gradient wrt the raw x)."""
+    """Transcribe Eq. 3 to 15 in Python loops: (mean of -log p, gradient wrt the raw x)."""
     n = len(x)
     y = labels.tolist()
     norms = x.norm(dim=1)
@@ -140,7 +140,7 @@ def test_the_positives_and_the_negatives_of_an_anchor_weigh_the_same(sizes, scal
 
 
 def test_two_images_per_class_is_the_papers_naive_case():
-    """Eq. 18 and 19; and the gradient is that of mean_a [Z_a / s - S_ap] / 2."""
+    """Eq. 16 and 17; and the gradient is that of mean_a [Z_a / s - S_ap] / 2."""
     x, labels = make_batch([2] * 30)
     w, positive, _ = weights(x, labels, 64)
     assert (w[positive] == -1 / 120).all()

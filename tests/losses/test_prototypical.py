@@ -11,7 +11,7 @@ BATCHES = {"5x4": [4] * 5, "10x2": [2] * 10, "unbalanced": [2, 5, 3, 7], "single
 
 
 def episode(queries, query_labels, support, support_labels, scale=1.0):
-    """Transcribe Eq. 1 and 2: -log p of each query, all in loops."""
+    """Transcribe the paper: -log p of each query, all in loops."""
     classes = sorted(set(support_labels))
     prototypes = {}
     for k in classes:
