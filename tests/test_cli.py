@@ -151,7 +151,7 @@ def test_warnings_are_a_line_each_and_said_once(command, tmp_path, monkeypatch):
     tiny += ["images.resize=16", "images.crop=16", "train.iterations=1", "sampler.classes=2"]
     status, _, err = command("run", "ice_folder", f"dataset.root={tmp_path / 'data'}", *tiny)
     assert status == 0, err
-    told = [line for line in err.splitlines() if "arning" in line]
+    told = [line for line in err.splitlines() if line.startswith("warning")]
     assert told == [
         f"warning: {str(tmp_path / 'data')!r}: 1 stray file or folder ignored: 'train/notes.txt'",
         "warning: 2 of 2 training classes have fewer than sampler.per_class=5 images, which are "
@@ -258,7 +258,7 @@ def test_ctrl_c_before_training_says_how_to_go_on_too(command, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(zoo.config, "load", stopped)
+    monkeypatch.setattr(zoo.config, "load_all", stopped)
     status, _, err = command("run", "ice_glyphs", "loss.scale=7")
     assert (status, err) == (1, "stopped; to go on: zoo run ice_glyphs loss.scale=7\n")
 
@@ -291,10 +291,32 @@ def test_version_and_help(command):
         assert name in out
     out = " ".join(command("run", "--help")[1].split())
     assert "loss.scale=32" in out
-    assert "Exit status: 0 done, 1 stopped or diverged, 2 the input was wrong." in out
+    assert "Exit status: 0 done, 1 a run was stopped or failed, 2 the input was wrong." in out
 
 
 def test_a_wrong_option_ends_with_2(command):
     status, _, err = command("run", "ice_glyphs", "--nonsense")
     assert status == 2
     assert "No such option" in err
+
+
+# ---- streams
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("zoo list losses >&-", 0, ""),
+        ("zoo list losses > /dev/full", 1, "the output cannot be written"),
+        ("zoo config ice_glyphs > /dev/full", 1, "the output cannot be written"),
+        ("PYTHONIOENCODING=ascii zoo list losses > /dev/null", 0, ""),
+        ("zoo list losses | head -n 1 > /dev/null", 0, ""),
+    ],
+)
+def test_streams_that_take_nothing_or_not_all(line, status, said):
+    zoo_command = f"{sys.executable} -m zoo.cli "
+    done = subprocess.run(
+        ["sh", "-c", line.replace("zoo ", zoo_command)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert said in done.stderr

@@ -114,7 +114,8 @@ def test_list_of_a_data_set_that_cannot_be_loaded(command, monkeypatch):
 
 
 def test_list_imports_no_torch(tmp_path):
-    code = "import sys; from zoo import _cli_data; _cli_data.list_(); print('torch' in sys.modules)"
+    code = "import sys; from zoo import _cli_data; _cli_data.list_.callback()"
+    code += "; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )

@@ -172,7 +172,7 @@ def test_a_signal_lets_them_save_and_starts_no_more(pretending, monkeypatch, sig
 
     def tick(self):
         at_work = [job for job in self._jobs if job.iteration == 7]
-        if at_work and not told:
+        if len(at_work) == 2 and not told:
             told.append(len(at_work))
             signal.raise_signal(signum)
 

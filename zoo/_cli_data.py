@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
-import typer
+import rich_click as click
+from click.exceptions import Exit
 from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
@@ -19,23 +20,19 @@ from zoo.progress import Reporter, stdout
 if TYPE_CHECKING:
     from zoo.registry import Component
 
-app = typer.Typer(
-    help="List, check and download data sets.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
-
-Root = Annotated[
-    Optional[str],  # noqa: UP045 - typer reads it on Python 3.10
-    typer.Option("--root", metavar="DIR", help="Its folder; by default where it is looked for."),
-]
-Name = Annotated[str, typer.Argument(help="A name that `zoo data list` shows.")]
+_root = click.option("--root", metavar="DIR", help="Its folder; by default where it is looked for.")
+_name = click.argument("name", help="A name that `zoo data list` shows.")
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 _SHOWN = 100  # findings on a terminal
 
 
-@app.command("list")
+@click.group(no_args_is_help=True)
+def data() -> None:
+    """List, check and download data sets."""
+
+
+@data.command("list")
 def list_() -> None:
     """List the data sets: their size, where they are on this machine, and in which layout."""
     table = Table(box=None, pad_edge=False, caption_justify="left")
@@ -48,8 +45,10 @@ def list_() -> None:
     stdout().print(table)
 
 
-@app.command()
-def verify(name: Name, root: Root = None) -> None:
+@data.command()
+@_name
+@_root
+def verify(name: str, root: str | None) -> None:
     """Read every image of a data set; say what is wrong with it, file by file.
 
     Checked are the numbers of images and classes, that every image decodes, and that no image is in
@@ -75,22 +74,20 @@ def verify(name: Name, root: Root = None) -> None:
     bad = [_count(counts[one], one) for one in ("error", "warning") if counts[one]]
     console.print(f"{name}: {' and '.join(bad) or 'nothing is wrong'}", markup=False)
     if bad:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
-@app.command()
-def download(
-    name: Name,
-    root: Root = None,
-    urls: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--url",
-            help="Get it from here instead: a folder that has the files by their names, ending in "
-            "/, or a file. May be given again.",
-        ),
-    ] = None,
-) -> None:
+@data.command()
+@_name
+@_root
+@click.option(
+    "--url",
+    "urls",
+    multiple=True,
+    help="Get it from here instead: a folder that has the files by their names, ending in /, or a "
+    "file. May be given again.",
+)
+def download(name: str, root: str | None, urls: tuple[str, ...]) -> None:
     """Download a data set, check it and unpack it.
 
     A download that was stopped goes on where it ended. Where no address has a file any more, put it
@@ -104,13 +101,13 @@ def download(
 
     reporter = Reporter()
     try:
-        found = _data.download(name, root, urls or [], reporter)
+        found = _data.download(name, root, urls, reporter)
     except UnreachableError as error:
         reporter.say(f"error: {error}")
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     except KeyboardInterrupt:
         reporter.say("stopped; the same command goes on")
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     _print_place(name, found)
     stdout().print(_counts(found, {}))
 

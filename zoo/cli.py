@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -11,9 +12,10 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
+import rich_click as click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -29,33 +31,52 @@ if TYPE_CHECKING:
     from zoo.leaderboard import Board
     from zoo.schema import Config
 
-app = typer.Typer(
-    help="Compare, reproduce, write, check and use losses for deep metric learning.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(_cli_data.app, name="data")
 
-Overrides = Annotated[
-    Optional[list[str]],  # noqa: UP045 - typer reads it on Python 3.10
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, such as loss.scale=32."),
-]
+@click.group(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="metric-zoo %(version)s")
+@click.rich_config({"text_markup": "rich", "text_paragraph_linebreaks": "\n\n"})
+def app() -> None:
+    """Compare, reproduce, write, check and use losses for deep metric learning."""
+
+
+app.add_command(_cli_data.data)
 
 
 def main() -> None:
     """Run the command; say what was wrong with the input in words, not in a traceback."""
+    _prepare_streams()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _Warnings()
-            app()
+            try:
+                app()
+            finally:
+                sys.stdout.flush()
     except UserError as error:
         if os.environ.get("ZOO_TRACEBACK"):
             traceback.print_exception(error)
         _complain(str(error))
         sys.exit(2)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _complain(f"the output cannot be written: {error.strerror}")
+        sys.stdout = _nowhere()  # what is left would fail at exit again
+        sys.exit(1)
+
+
+def _prepare_streams() -> None:
+    """Make sure that there are streams, and that no character is one too many for them."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell, as in ``zoo list >&-``
+            setattr(sys, name, _nowhere())
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")
 
 
 class _Warnings:
@@ -81,53 +102,37 @@ class _Warnings:
             _complain(text, "warning: ")
 
 
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"metric-zoo {__version__}")
-        raise typer.Exit
-
-
 @app.command()
+@click.argument(
+    "arguments",
+    nargs=-1,
+    metavar="CONFIG|KEY=VALUE",
+    help="YAML files or names of shipped configs; and settings to change, such as loss.scale=32.",
+)
+@click.option("--seeds", metavar="0,1,2", help="Run each with these seeds.")
+@click.option(
+    "--sweep",
+    multiple=True,
+    metavar="KEY=VALUE,VALUE",
+    help="Run each with these values; given for several keys, with every combination.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Runs at a time; by default one on each GPU, or one on the CPU.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be run, with time and disk.")
+@click.option("--restart", is_flag=True, help="Forget what the run folders hold; start anew.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 def run(
-    arguments: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(
-            metavar="CONFIG|KEY=VALUE",
-            help="YAML files or names of shipped configs; and settings to change, such as "
-            "loss.scale=32.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--seeds", metavar="0,1,2", help="Run each with these seeds."),
-    ] = None,
-    sweep: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--sweep",
-            metavar="KEY=VALUE,VALUE",
-            help="Run each with these values; given for several keys, with every combination.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "--jobs",
-            min=1,
-            metavar="N",
-            help="Runs at a time; by default one on each GPU, or one on the CPU.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be run, with time and disk.")
-    ] = False,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Forget what the run folders hold; start anew.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result only.")] = False,
+    arguments: tuple[str, ...],
+    seeds: str | None,
+    sweep: tuple[str, ...],
+    jobs: int | None,
+    dry_run: bool,
+    restart: bool,
+    quiet: bool,
 ) -> None:
     """Train and evaluate an experiment, or many of them; ends in a leaderboard.
 
@@ -147,13 +152,13 @@ def run(
         )
     except KeyboardInterrupt as error:
         _complain(f"{str(error) or 'stopped'}; to go on: {_again()}", "")
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
 
 
 def _carry_out(
-    arguments: list[str],
+    arguments: Sequence[str],
     seeds: str | None,
-    sweep: list[str],
+    sweep: Sequence[str],
     at_a_time: int | None,
     dry_run: bool,
     restart: bool,
@@ -222,10 +227,10 @@ def _run(
         raise KeyboardInterrupt(str(error)) from None
     except DivergedError as error:
         _complain(str(error))
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     except torch.cuda.OutOfMemoryError:
         _complain("the GPU's memory is full: use smaller batches, images or a smaller backbone")
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
 
 
 def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Reporter) -> None:
@@ -246,7 +251,7 @@ def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Report
         said = f"stopped: {outcome.unfinished} of {len(plan.jobs)} runs are not finished"
         _complain(f"{said}; to go on: {_again()}", "")
     if outcome.failed or outcome.unfinished:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _again() -> str:
@@ -255,15 +260,19 @@ def _again() -> str:
 
 
 @app.command("list")
-def list_(
-    kind: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(help="losses, miners, samplers, backbones or datasets; all by default."),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also every class of pytorch-metric-learning.")
-    ] = False,
-) -> None:
+@click.argument(
+    "kind",
+    required=False,
+    help="losses, miners, samplers, backbones or datasets; all by default.",
+)
+@click.option(
+    "-a",
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also every class of pytorch-metric-learning.",
+)
+def list_(kind: str | None, everything: bool) -> None:
     """List what there is by name, plugins and broken plugins among it."""
     console = stdout()
     kinds = registry.KINDS if kind is None else (_kind(kind),)
@@ -285,13 +294,9 @@ def list_(
 
 
 @app.command()
-def show(
-    kind: Annotated[str, typer.Argument(help="losses, miners, samplers, backbones or datasets.")],
-    name: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(help="A name that `zoo list` shows, or pml.<ClassName>."),
-    ] = None,
-) -> None:
+@click.argument("kind", help="losses, miners, samplers, backbones or datasets.")
+@click.argument("name", required=False, help="A name that `zoo list` shows, or pml.<ClassName>.")
+def show(kind: str, name: str | None) -> None:
     """Show all that is known of one component: its arguments, paper and documentation."""
     from zoo._source import plain
 
@@ -306,7 +311,7 @@ def show(
             console.print(f"{fact:<6} {escape(text)}")
     if found.broken:
         console.print(f"[red]broken {escape(found.broken)}[/]")
-        raise typer.Exit(1)
+        raise Exit(1)
     target = registry.load(_kind(kind), name)
     if hasattr(target, "variants") and name.endswith(".*"):
         console.print("\n" + escape(", ".join(name[:-1] + v for v in target.variants())))
@@ -317,26 +322,27 @@ def show(
 
 
 @app.command()
-def check(
-    names: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Argument(
-            metavar="[NAME]... [KEY=VALUE]...",
-            help="Names that `zoo list losses` shows, pml.<ClassName>, or module:Class; and "
-            "arguments for one of them, such as scale=32.",
-        ),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Every loss that `zoo list losses` shows.")
-    ] = False,
-    only: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--only", metavar="CHECK", help="This check alone; may be given again."),
-    ] = None,
-    list_them: Annotated[
-        bool, typer.Option("--list", help="List the checks and what each requires; run none.")
-    ] = False,
-) -> None:
+@click.argument(
+    "names",
+    nargs=-1,
+    metavar="[NAME]... [KEY=VALUE]...",
+    help="Names that `zoo list losses` shows, pml.<ClassName>, or module:Class; and arguments for "
+    "one of them, such as scale=32.",
+)
+@click.option(
+    "-a",
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Every loss that `zoo list losses` shows.",
+)
+@click.option(
+    "--only", multiple=True, metavar="CHECK", help="This check alone; may be given again."
+)
+@click.option(
+    "--list", "list_them", is_flag=True, help="List the checks and what each requires; run none."
+)
+def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_them: bool) -> None:
     """Put losses through checks: gradients, symmetries, hard numbers, memory, learning.
 
     A check that fails shows the smallest batch that it fails on. Ends with status 1 if a loss fails
@@ -348,19 +354,19 @@ def check(
     if list_them:
         stdout().print(_checks())
         return
-    wanted = [name for name in names or [] if "=" not in name]
-    settings = [name for name in names or [] if "=" in name]
+    wanted = [name for name in names if "=" not in name]
+    settings = [name for name in names if "=" in name]
     everyone = [name for name in registry.names("losses") if everything and name not in wanted]
     if not wanted + everyone:
         raise UserError("name a loss to check, or give --all")
     if settings and len(wanted + everyone) > 1:
         raise UserError(f"{settings[0]}: arguments are for one loss; check it alone")
     arguments = _arguments(settings)
-    reports = [_check(name, arguments, only or []) for name in wanted]
+    reports = [_check(name, arguments, only) for name in wanted]
     broken = []
     for name in everyone:
         try:
-            reports.append(_check(name, arguments, only or []))
+            reports.append(_check(name, arguments, only))
         except UserError as error:
             _complain(f"{name}: {error}")
             broken.append(name)
@@ -368,17 +374,18 @@ def check(
     if len(reports) + len(broken) > 1:
         stdout().print(f"{len(reports) + len(broken)} losses, " + _verdict(bad))
     if bad:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command("config")
-def config_(
-    config: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(help="A YAML file, or the name of a shipped config."),
-    ] = None,
-    overrides: Overrides = None,
-) -> None:
+@click.argument("config", required=False, help="A YAML file, or the name of a shipped config.")
+@click.argument(
+    "overrides",
+    nargs=-1,
+    metavar="[KEY=VALUE]...",
+    help="Settings to change, such as loss.scale=32.",
+)
+def config_(config: str | None, overrides: tuple[str, ...]) -> None:
     """Print a config with everything that it extends and every default filled in.
 
     Without a name, list the configs that ship with the zoo.
@@ -387,26 +394,25 @@ def config_(
 
     if config is None:
         for name in configuration.shipped():
-            typer.echo(name)
+            click.echo(name)
         return
-    variants = configuration.load_all(config, overrides or [])
-    typer.echo(configuration.dump_all(variants), nl=False)
+    variants = configuration.load_all(config, overrides)
+    click.echo(configuration.dump_all(variants), nl=False)
 
 
 @app.command("leaderboard")
-def leaderboard_(
-    directory: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path(
-        "runs"
-    ),
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-) -> None:
+@click.argument(
+    "directory", type=click.Path(path_type=Path), default="runs", help="Folder of run folders."
+)
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+def leaderboard_(directory: Path, markdown: bool) -> None:
     """Show the finished runs under a folder: Recall@K by data set, best first."""
     from zoo import leaderboard
 
     console = stdout()
     for board in _boards(directory):
         if markdown:
-            typer.echo(leaderboard.to_markdown(board))
+            click.echo(leaderboard.to_markdown(board))
         else:
             console.print(leaderboard.to_table(board, console.width), "")
 
@@ -423,7 +429,7 @@ def _boards(directory: Path) -> list[Board]:
     return found
 
 
-def _check(name: str, arguments: dict[str, Any], only: list[str]) -> Report:
+def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:
     """Run the checks of one loss under a bar, and print what came of them."""
     from zoo import checks
     from zoo._words import counted

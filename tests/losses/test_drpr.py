@@ -77,5 +77,5 @@ def test_queries_of_a_class_that_the_gallery_has_not_are_left_out(build_loss, ma
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, math.inf])
 def test_impossible_arguments(build_loss, temperature):
-    with pytest.raises(UserError, match="temperature must be positive"):
+    with pytest.raises(UserError, match="temperature:? must be"):
         build_loss("drpr", temperature=temperature)
