@@ -537,6 +537,8 @@ def test_digest_tells_experiments_apart():
         *(
             "evaluate.ks=[1]",
             "evaluate.every=5",
+            "evaluate.validation=0.2",
+            "evaluate.validation=0.3",
             "train.precision=bf16",
             "miner=pml.BatchHardMiner",
         ),

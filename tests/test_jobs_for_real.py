@@ -123,11 +123,12 @@ def test_stopped_and_killed_it_ends_as_if_nothing_had_been(photographs, tmp_path
 def test_a_process_that_is_about_to_stop_is_waited_for(monkeypatch):
     from zoo import environment
 
-    def run(config, reporter):
+    def run(config, reporter, test):
         if len(told) < 3:
             raise BusyError("runs/x: another process is at this run")
         reporter.say("not to be heard")
-        return {"recall": {"10": 0.5, "2": 0.25}}
+        held_out = {"validation": {"recall": {"1": 0.75}}}
+        return {"recall": {"10": 0.5, "2": 0.25}} if test else held_out
 
     told = []
     monkeypatch.setattr(runner, "run", run)
@@ -137,6 +138,7 @@ def test_a_process_that_is_about_to_stop_is_waited_for(monkeypatch):
     monkeypatch.setattr(_job, "_PATIENCE", 1e9)
     assert _job._run(None, lambda **event: told.append(event)) == 0.25
     assert told == [{"state": "waits for another process"}] * 3
+    assert _job._run(None, lambda **event: told.append(event), test=False) == 0.75
     told.clear()
     monkeypatch.setattr(_job, "_PATIENCE", -1.0)
     with pytest.raises(BusyError):

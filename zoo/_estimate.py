@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zoo import _yaml
 from zoo._live import clock
 from zoo.errors import UserError
-from zoo.results import CHECKPOINT, CONFIG, RESULT, RunFolder
+from zoo.results import CHECKPOINT, CONFIG, RESULT, VALIDATION, RunFolder
 from zoo.schema import Config, dig, numbers_alike
 
 # What the time of an iteration depends on: nearly all of it, and the best part of it.
@@ -106,13 +106,14 @@ def in_bytes(size: float) -> str:
 
 def _records(folder: Path) -> list[_Record]:
     found = []
-    for path in folder.glob(f"*/{RESULT}"):
+    for path in {end.parent for name in (RESULT, VALIDATION) for end in folder.glob(f"*/{name}")}:
+        run = RunFolder(path)
         try:
-            result = RunFolder(path.parent).result()
+            result = run.result() if run.finished else run.candidate()
         except UserError:  # whoever looks at the leaderboard is told
             continue
-        node = _yaml.read(path.with_name(CONFIG), CONFIG, [])
-        checkpoint = path.with_name(CHECKPOINT)
+        node = _yaml.read(path / CONFIG, CONFIG, [])
+        checkpoint = path / CHECKPOINT
         iterations, seconds = result.get("iterations"), result["seconds"]
         found.append(
             _Record(

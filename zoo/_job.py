@@ -1,5 +1,7 @@
 """The process of one run among many: takes a config from stdin, tells its progress on stdout.
 
+With ``--no-test`` the run ends with what held-out classes say, see :func:`zoo.runner.run`.
+
 The config comes as YAML that ends with a line ``...``. After it, stdin stays open as long as the
 process that wants the run is there; when it is gone, however it ended, the run saves and stops. On
 stdout is a line of JSON for each thing that happens.
@@ -27,6 +29,7 @@ from zoo.schema import Config
 _T = TypeVar("_T")
 
 END = "..."
+NO_TEST = "--no-test"
 _EVERY = 0.2  # seconds between two words on progress
 _PATIENCE = 20.0  # seconds that a process which was told to stop may take to save
 
@@ -38,12 +41,13 @@ def main() -> None:
     config = Config.model_validate(_plain("".join(lines)))
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
-        tell(finished=_run(config, tell))
+        tell(finished=_run(config, tell, test=NO_TEST not in sys.argv))
     except Exception as error:  # noqa: BLE001 - a run that fails must not stop the others
         reason = _expected(error)
         if reason is None:
             traceback.print_exc()
-        tell(failed=reason or f"{type(error).__name__}: {error}", log=reason is None)
+        said = reason or f"{type(error).__name__}: {error}"
+        tell(failed=said, log=reason is None, diverged=_has_diverged(error))
         sys.exit(1)
     except KeyboardInterrupt:
         tell(stopped="stopped")
@@ -114,8 +118,8 @@ class _RelayedReport(TrainingReport):
         )
 
 
-def _run(config: Config, tell: Teller) -> float:
-    """Do the run; return its Recall at the first K."""
+def _run(config: Config, tell: Teller, test: bool = True) -> float:
+    """Do the run; return its Recall at the first K, of the test classes or of those held out."""
     from zoo import environment, runner
 
     environment.keep_freed_memory()
@@ -123,7 +127,8 @@ def _run(config: Config, tell: Teller) -> float:
     until = time.monotonic() + _PATIENCE
     while True:
         try:
-            recall = runner.run(config, reporter=Relay(tell))["recall"]
+            result = runner.run(config, reporter=Relay(tell), test=test)
+            recall = (result if test else result["validation"])["recall"]
             return float(recall[min(recall, key=int)])
         except runner.InterruptedRunError as error:
             tell(stopped=str(error))
@@ -133,6 +138,12 @@ def _run(config: Config, tell: Teller) -> float:
                 raise
             tell(state="waits for another process")
             time.sleep(0.5)
+
+
+def _has_diverged(error: Exception) -> bool:
+    from zoo.train import DivergedError
+
+    return isinstance(error, DivergedError)
 
 
 def _expected(error: Exception) -> str | None:

@@ -115,5 +115,13 @@ def _caption(jobs: Sequence[Job], hidden: int) -> str:
 
 
 def _recall_of(jobs: Sequence[Job]) -> str:
-    ks = {job.config.evaluate.ks[0] for job in jobs}
-    return f"R@{ks.pop()}" if len(ks) == 1 else "recall"
+    found = {_measure(job) for job in jobs}
+    return found.pop() if len(found) == 1 else "recall"
+
+
+def _measure(job: Job) -> str:
+    """Return what is told of a run: held-out classes come first, and those of the test last."""
+    k = job.config.evaluate.ks[0]
+    if not job.test:
+        return f"validation R@{k}"
+    return f"R@{k}" if job.config.evaluate.validation is None else "recall"

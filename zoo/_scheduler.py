@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Literal, NamedTuple
 
 from zoo import config as configuration
-from zoo._job import END
+from zoo._job import END, NO_TEST
 from zoo.errors import UserError
 from zoo.results import LOG, RunFolder
 from zoo.schema import Config
@@ -45,6 +45,8 @@ class Job:
         loss: the last that was told.
         recall: the last Recall at the first K, a fraction.
         reason: why it failed or where it was stopped.
+        diverged: whether it failed as its loss was no longer a number: its settings are no good.
+        test: whether it ends with the test classes, or with those that were held out.
     """
 
     config: Config
@@ -56,6 +58,8 @@ class Job:
     loss: float | None = None
     recall: float | None = None
     reason: str = ""
+    diverged: bool = False
+    test: bool = True
     _from: tuple[float, int] = field(default=(0.0, 0), repr=False)
     _log_tells_more: bool = field(default=False, repr=False)
 
@@ -68,6 +72,11 @@ class Job:
     def total(self) -> int:
         """Iterations of training."""
         return self.config.train.iterations
+
+    @property
+    def done(self) -> bool:
+        """Whether its folder has all that it is to leave."""
+        return self.folder.finished or (not self.test and self.folder.validated)
 
     @property
     def seconds_left(self) -> float | None:
@@ -113,6 +122,7 @@ class Job:
             if state in event:
                 self.state, self.reason = state, event[state]
                 self._log_tells_more = event.get("log", False)
+        self.diverged = event.get("diverged", self.diverged)
 
 
 Events = queue.Queue[tuple[Job, dict[str, Any]]]
@@ -191,7 +201,7 @@ class Child:
         # all of a session, and it is to be told to stop once, by this process.
         code = f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", code, job.name],
+            [sys.executable, "-c", code, job.name, *([] if job.test else [NO_TEST])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -235,7 +235,7 @@ def _run(
 
 def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Reporter) -> None:
     """Carry out a plan; print the leaderboard of its runs, and what did not work."""
-    from zoo import jobs, leaderboard
+    from zoo import _selection, jobs, leaderboard
 
     if restart:
         jobs.forget(plan)
@@ -243,6 +243,9 @@ def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Report
         reporter.console.print(jobs.table(plan))
     outcome = jobs.run(plan, at_a_time, reporter)
     console = stdout()
+    for choice in outcome.choices:
+        console.print(_selection.table(choice))
+        console.print()
     for board in leaderboard.boards(outcome.results):
         console.print(leaderboard.to_table(board, console.width))
     for reason, names in outcome.failures().items():

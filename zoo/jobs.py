@@ -20,11 +20,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from zoo import _yaml
+from zoo import _selection, _yaml
 from zoo import config as configuration
 from zoo._estimate import Estimate, Estimator, in_bytes
 from zoo._live import Board, clock, counts
 from zoo._scheduler import Job, Places, Scheduler, State
+from zoo._selection import Choice, Contest, Run
 from zoo.errors import UserError
 from zoo.progress import Reporter
 from zoo.results import RunFolder
@@ -40,10 +41,12 @@ class Plan:
     Attributes:
         jobs: the runs.
         repeats: how many more were asked for that are one of them.
+        contests: which of them compete on held-out classes for being tested.
     """
 
     jobs: tuple[Job, ...]
     repeats: int = 0
+    contests: tuple[Contest, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,16 @@ class Outcome:
     """What became of a plan.
 
     Attributes:
-        results: of all runs that are finished, as ``result.json`` has them.
+        results: of all runs that are finished and tested, as ``result.json`` has them.
         failed: those that failed, each with its ``reason``.
         unfinished: how many were stopped or not begun.
+        choices: what became of each contest.
     """
 
     results: tuple[dict[str, Any], ...]
     failed: tuple[Job, ...]
     unfinished: int
+    choices: tuple[Choice, ...] = ()
 
     def failures(self) -> dict[str, list[str]]:
         """Return the runs that failed by the reason, which is often the same for all."""
@@ -104,6 +109,7 @@ def make(
         UserError: with a line for every problem of all the configs.
     """
     found: dict[Path, Job] = {}
+    contests: list[Contest] = []
     complaints: list[str] = []
     asked = 0
     for source in sources:
@@ -112,18 +118,28 @@ def make(
         except UserError as error:
             complaints += str(error).split("\n")
             continue
+        runs = []
         for variant in variants:
             asked += 1
             folder = RunFolder(Path(variant.config.output) / variant.config.run_name())
-            job = Job(variant.config, _in_words(variant.settings), folder)
+            words = _in_words(variant.settings)
+            job = Job(variant.config, " ".join(f"{k}={v}" for k, v in words.items()), folder)
             found.setdefault(folder.path.absolute(), job)
+            runs.append(Run(list(found).index(folder.path.absolute()), variant.config, words))
+        contests += _selection.contests(runs)
     if complaints:
         raise UserError("\n".join(dict.fromkeys(complaints)))
-    return Plan(tuple(found.values()), asked - len(found))
+    jobs = list(found.values())
+    for run in (run for contest in contests for run in contest.runs):
+        jobs[run.place].test = False
+    return Plan(tuple(jobs), asked - len(jobs), tuple(contests))
 
 
 def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = None) -> Outcome:
     """Do what is left to do of a plan; return when all of it has ended or was stopped.
+
+    Runs that compete are trained first; then those that were chosen are measured on the test
+    classes, with the network that they have.
 
     Args:
         plan: the runs.
@@ -132,16 +148,41 @@ def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = No
     """
     reporter = reporter or Reporter()
     jobs = [replace(job, state=_where(job)) for job in plan.jobs]
-    left = [job for job in jobs if job.state != "finished"]
-    if left:
-        places = Places(_gpus_for(left), at_a_time)
-        board = Board(jobs, reporter.console, reporter.quiet)
-        threads = _threads(places.at_a_time([job.config.device for job in left]))
-        with board.open():
-            Scheduler(left, places, board.changed, board.tick, threads).run()
-    results = [result for job in jobs if (result := _result(job)) is not None]
+    stopped = _work(jobs, at_a_time, reporter)
+    records = [_record(job) for job in jobs]
+    choices = tuple(_selection.choose(contest, jobs, records) for contest in plan.contests)
+    chosen = [job for choice in choices for job in _take(choice)]
+    if not stopped:
+        _work(chosen, at_a_time, reporter)
+    results = tuple(record for job in jobs if job.test and (record := _record(job)) is not None)
     failed = tuple(job for job in jobs if job.state == "failed")
-    return Outcome(tuple(results), failed, len(jobs) - len(results) - len(failed))
+    unfinished = sum(job.state not in ("finished", "failed") for job in jobs)
+    return Outcome(results, failed, unfinished, choices)
+
+
+def _work(jobs: Sequence[Job], at_a_time: int | None, reporter: Reporter) -> bool:
+    """Do what is left to do of some jobs; return whether a signal stopped it."""
+    left = [job for job in jobs if job.state != "finished"]
+    if not left:
+        return False
+    places = Places(_gpus_for(left), at_a_time)
+    board = Board(jobs, reporter.console, reporter.quiet)
+    threads = _threads(places.at_a_time([job.config.device for job in left]))
+    scheduler = Scheduler(left, places, board.changed, board.tick, threads)
+    with board.open():
+        scheduler.run()
+    return scheduler.signals > 0
+
+
+def _take(choice: Choice) -> list[Job]:
+    """Have the chosen runs tested; their records say from now on among what they were chosen."""
+    if choice.chosen is None or choice.selection is None:
+        return []
+    for job in choice.chosen.jobs:
+        job.folder.select(choice.selection)
+        job.test, job.recall = True, None
+        job.state = _where(job)
+    return list(choice.chosen.jobs)
 
 
 def forget(plan: Plan) -> None:
@@ -160,14 +201,14 @@ def table(plan: Plan) -> Group:
     made = _table("run", "settings", "state")
     for job in plan.jobs:
         made.add_row(Text(job.name), Text(job.settings), _how_far(job))
-    return Group(made, Text(_summary(plan)))
+    return Group(made, *map(Text, (_summary(plan), *map(str, plan.contests))))
 
 
 def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
     """Return the plan with the time and the disk that it will take, as far as that is known."""
     made = _table("run", "settings", "state", "time", "disk")
     estimator = Estimator([job.config for job in plan.jobs])
-    left = [job for job in plan.jobs if not job.folder.finished]
+    left = [job for job in plan.jobs if not job.done]
     found = []
     for job in plan.jobs:
         cells = ("", "")
@@ -175,7 +216,7 @@ def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
             found.append(estimator.of(job.config, _reached(job) or 0))
             cells = found[-1].cells()
         made.add_row(Text(job.name), Text(job.settings), _how_far(job), *cells)
-    lines = [_summary(plan)]
+    lines = [_summary(plan), *map(str, plan.contests)]
     if left:
         together = Places(_gpus_for(left), at_a_time).at_a_time([j.config.device for j in left])
         lines += _totals(found, together, Path(left[0].config.output))
@@ -183,13 +224,15 @@ def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
 
 
 def _where(job: Job) -> State:
-    return "finished" if job.folder.finished else "waiting"
+    return "finished" if job.done else "waiting"
 
 
-def _result(job: Job) -> dict[str, Any] | None:
+def _record(job: Job) -> dict[str, Any] | None:
     """Return what a finished run left; a run whose result is damaged has failed."""
+    if job.state != "finished":
+        return None
     try:
-        return job.folder.result() if job.state == "finished" else None
+        return job.folder.result() if job.test else job.folder.candidate()
     except UserError as error:
         job.state, job.reason = "failed", str(error)
         return None
@@ -222,7 +265,7 @@ def _table(*heads: str) -> Table:
 
 
 def _how_far(job: Job) -> str:
-    if job.folder.finished:
+    if job.done:
         return "finished"
     reached = _reached(job)
     if reached is None:
@@ -264,15 +307,15 @@ def _totals(found: Sequence[Estimate], together: int, output: Path) -> list[str]
     return lines
 
 
-def _in_words(settings: dict[str, Any]) -> str:
-    """Return settings as the command line would have them."""
-    found = []
+def _in_words(settings: dict[str, Any]) -> dict[str, str]:
+    """Return settings as the command line would have them, by dotted key."""
+    found: dict[str, str] = {}
     for dotted, value in settings.items():
         section, _, key = dotted.partition(".")
         if section in _HIDDEN:
             continue
         if isinstance(value, dict) and not key and "name" not in value:
-            found += [f"{section}.{k}={_yaml.inline(v)}" for k, v in value.items()]
+            found |= {f"{section}.{k}": _yaml.inline(v) for k, v in value.items()}
         else:
-            found.append(f"{dotted}={_yaml.inline(value)}")
-    return " ".join(found)
+            found[dotted] = _yaml.inline(value)
+    return found

@@ -298,14 +298,15 @@ def _row(results: Sequence[dict[str, Any]], settings: Iterable[str]) -> Row:
     paper = (results[0].get("paper") or {}).get("recall", {})
     return Row(
         tuple(results),
-        _average([r["recall"] for r in results]),
-        _average([r["recall_of_features"] for r in results if "recall_of_features" in r]),
+        average([r["recall"] for r in results]),
+        average([r["recall_of_features"] for r in results if "recall_of_features" in r]),
         {int(k): v for k, v in paper.items() if v is not None},
         tuple(settings),
     )
 
 
-def _average(recalls: Sequence[dict[str, float]]) -> dict[int, Score]:
+def average(recalls: Sequence[dict[str, float]]) -> dict[int, Score]:
+    """Return the score by K, of fractions by K of some seeds."""
     scores = {}
     for k in sorted({int(k) for recall in recalls for k in recall}):
         values = [100 * recall[str(k)] for recall in recalls if str(k) in recall]

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
+from zoo._holdout import source_of
 from zoo.base import BatchSampler, ImageDataset
 from zoo.errors import UserError
 from zoo.schema import Images
@@ -194,15 +195,16 @@ class _TrainingSet(Dataset[Batch]):
         rng = np.random.default_rng([self.seed, key.iteration])
         draws = rng.random((len(key.indices), 3))
         labels = self.labels[key.indices]
-        pixels = _in_memory(self.dataset, self.images, self.images.pad)
+        source, indices = source_of(self.dataset, key.indices)
+        pixels = _in_memory(source, self.images, self.images.pad)
         if pixels is None or self.images.random_crop == "resized":
             return Batch(*key, self._cut_one_by_one(key, rng, draws), labels)
         cut = _random_cut(draws, pixels, self.images)
         if self.whole:
             # index_select, as indexing by a list is 14 times slower.
-            whole = pixels.index_select(0, torch.tensor(key.indices))
+            whole = pixels.index_select(0, torch.tensor(indices))
             return Batch(*key, whole, labels, cut)
-        return Batch(*key, _cut_some(pixels, key.indices, cut), labels)
+        return Batch(*key, _cut_some(pixels, indices, cut), labels)
 
     def _cut_one_by_one(self, key: _Key, rng: np.random.Generator, draws: Any) -> Tensor:
         # torchvision draws from the global generator, which is the training's: lend it another.
@@ -220,9 +222,10 @@ class _TestSet(Dataset[Tensor]):
         self.dataset, self.images = dataset, images
 
     def __getitem__(self, key: Sequence[int]) -> Tensor:
-        pixels = _in_memory(self.dataset, self.images)
+        source, indices = source_of(self.dataset, key)
+        pixels = _in_memory(source, self.images)
         if pixels is not None:
-            return _cut_some(pixels, key, _centre_cut(len(key), pixels, self.images))
+            return _cut_some(pixels, indices, _centre_cut(len(key), pixels, self.images))
         cut = [_centre(_resize(self.dataset[i][0], self.images), self.images) for i in key]
         return _stack(cut, list(key))
 

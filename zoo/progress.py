@@ -63,6 +63,7 @@ class TrainingReport:
         self.began = time.perf_counter()
         self.loss: float | None = None
         self.recall: float | None = None
+        self.measure = "R@1"
         self.task = bar.add_task("training", total=total, completed=start, rest="")
 
     def advance(self) -> None:
@@ -78,7 +79,7 @@ class TrainingReport:
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4f}")
         if self.recall is not None:
-            parts.append(f"R@1 {100 * self.recall:.2f}")
+            parts.append(f"{self.measure} {100 * self.recall:.2f}")
         self.bar.update(self.task, rest="  ".join(parts))
         if not self.reporter.live:
             left = timedelta(seconds=round((self.total - iteration) / max(1e-9, speed)))

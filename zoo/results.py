@@ -1,7 +1,8 @@
 """The run folder: what is written, when, and how it is read back.
 
 Every file is written whole or not at all, so that whatever kills a run leaves either the old one or
-the new one. ``result.json`` comes last: a folder that has one is a finished run.
+the new one. ``result.json`` comes last: a folder that has one is a finished run. A run that
+competes with others on held-out classes ends with ``validation.json``, unless it is chosen.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from zoo.schema import Config
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
 RESULT = "result.json"
+VALIDATION = "validation.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
 LOG = "log.txt"  # of a process that failed
@@ -66,9 +68,17 @@ class _Paper(_Part):
     recall: dict[_K, float | None] = {}
 
 
-class Result(_Part):
-    """What tables are made of; a result may have more."""
+class _Validation(_Part):
+    share: Annotated[float, Field(gt=0, lt=1)]
+    recall: dict[_K, _Share] = Field(min_length=1)
 
+
+class _Selection(_Part):
+    settings: dict[str, str]
+    among: dict[str, list[str]]
+
+
+class _Trained(_Part):
     run: str
     config: str
     digest: str
@@ -77,11 +87,26 @@ class Result(_Part):
     loss: str | None
     backbone: str
     embedding_size: int
-    recall: dict[_K, _Share] = Field(min_length=1)
-    recall_of_features: dict[_K, _Share] = {}
     seconds: _Seconds
     paper: _Paper | None = None
     settings: Annotated[dict[str, Any], AfterValidator(_shallow)] = {}
+    iterate: str = "last"
+    iteration: int | None = None
+    selection: _Selection | None = None
+
+
+class Result(_Trained):
+    """What tables are made of; a result may have more."""
+
+    recall: dict[_K, _Share] = Field(min_length=1)
+    recall_of_features: dict[_K, _Share] = {}
+    validation: _Validation | None = None
+
+
+class Candidate(_Trained):
+    """What a choice is made by: a run that was measured on held-out classes, tested or not."""
+
+    validation: _Validation
 
 
 class BusyError(UserError):
@@ -103,6 +128,14 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the run has ended and left its result."""
         return (self.path / RESULT).is_file()
+
+    @property
+    def validated(self) -> bool:
+        """Whether the run has been trained and measured on held-out classes, to be chosen or not.
+
+        A finished run may have been as well; :meth:`candidate` tells.
+        """
+        return (self.path / VALIDATION).is_file()
 
     @property
     def finished_message(self) -> str:
@@ -140,7 +173,7 @@ class RunFolder:
         Raises:
             UserError: if something else is in the way.
         """
-        for name in (RESULT, CHECKPOINT, METRICS, RANKS, LOG):
+        for name in (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LOG):
             try:
                 (self.path / name).unlink(missing_ok=True)
             except OSError as error:
@@ -231,7 +264,23 @@ class RunFolder:
         buffer = io.BytesIO()
         np.save(buffer, ranks)
         self.write(RANKS, buffer.getvalue())
-        self.write(RESULT, (json.dumps(result, indent=2) + "\n").encode())
+        self._write_record(RESULT, result)
+
+    def finish_validation(self, candidate: dict[str, Any]) -> None:
+        """Write what held-out classes say of the run, which waits for being chosen."""
+        self._write_record(VALIDATION, candidate)
+
+    def select(self, selection: dict[str, Any]) -> None:
+        """Note that the run was chosen, and among what.
+
+        Raises:
+            UserError: if another process is at it, or the file is no record of a run.
+        """
+        with self.locked():
+            for name, model in ((VALIDATION, Candidate), (RESULT, Result)):
+                record = self._read(name, model) if (self.path / name).is_file() else None
+                if record is not None and record.get("selection") != selection:
+                    self._write_record(name, {**record, "selection": selection})
 
     def settings(self) -> dict[str, Any]:
         """Return what the config beside the result asks for; nothing where it cannot be read.
@@ -252,14 +301,28 @@ class RunFolder:
         Raises:
             UserError: if the file is no result.
         """
-        path = self.path / RESULT
+        return self._read(RESULT, Result)
+
+    def candidate(self) -> dict[str, Any]:
+        """Return what held-out classes say of a run, finished or not.
+
+        Raises:
+            UserError: if they say nothing.
+        """
+        return self._read(RESULT if self.finished else VALIDATION, Candidate)
+
+    def _write_record(self, name: str, record: dict[str, Any]) -> None:
+        self.write(name, (json.dumps(record, indent=2) + "\n").encode())
+
+    def _read(self, name: str, model: type[_Trained]) -> dict[str, Any]:
+        path = self.path / name
         try:
-            result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            Result.model_validate(result)
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            model.model_validate(record)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "all of it"
             raise UserError(f"{path}: {_NO_RESULT} ({where}: {first['msg']})") from error
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{path}: {_NO_RESULT} ({error})") from error
-        return result
+        return record

@@ -8,7 +8,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,6 +24,8 @@ from torch import Tensor, nn
 
 from zoo import config as configuration
 from zoo import environment, registry
+from zoo._holdout import hold_back
+from zoo._iterates import Chosen
 from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.cache import CachedImages, decoded_once
@@ -43,7 +45,10 @@ class InterruptedRunError(Exception):
 
 @dataclass
 class Experiment:
-    """The objects that a config stands for; those of training are None at 0 iterations."""
+    """The objects that a config stands for; those of training are None at 0 iterations.
+
+    ``validation`` are the classes held back from ``train``; None where none are.
+    """
 
     config: Config
     device: torch.device
@@ -52,6 +57,7 @@ class Experiment:
     test: ImageDataset
     embedder: Embedder
     train: ImageDataset | None = None
+    validation: ImageDataset | None = None
     loss: nn.Module | None = None
     miner: Callable[[Tensor, Tensor], Any] | None = None
     sampler: BatchSampler | None = None
@@ -63,6 +69,7 @@ def run(
     *,
     restart: bool = False,
     reporter: Reporter | None = None,
+    test: bool = True,
 ) -> dict[str, Any]:
     """Run an experiment to its end and return its result, as ``result.json`` has it.
 
@@ -75,6 +82,9 @@ def run(
             which has them, they are told only.
         restart: forget what the run folder holds and start from the beginning.
         reporter: where progress is told; by default on stderr.
+        test: whether to measure the test classes at the end. Without, held-out classes have the
+            last word, and what they say is returned, as ``validation.json`` has it; run once more
+            with it, no training is repeated.
 
     Raises:
         UserError: if the config or what it refers to cannot be used.
@@ -83,6 +93,8 @@ def run(
     """
     if not isinstance(config, Config):
         config = configuration.load(config, overrides)
+    if not test and config.evaluate.validation is None:
+        raise UserError("there is nothing to measure; set evaluate.validation to hold classes back")
     reporter = reporter or Reporter()
     folder = RunFolder.of(config)
     with folder.locked():
@@ -91,7 +103,9 @@ def run(
         if folder.finished:
             reporter.say(folder.finished_message)
             return folder.result()
-        return _run(config, overrides, folder, reporter)
+        if not test and folder.validated:
+            return folder.candidate()
+        return _run(config, overrides, folder, reporter, test)
 
 
 def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
@@ -102,6 +116,9 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     device = choose_device(config.device)
     test, *others = _build_datasets(config, reporter or Reporter())
     train = others[0] if others else None
+    validation = None
+    if train is not None and config.evaluate.validation is not None:
+        train, validation = hold_back(train, config.evaluate.validation, config.seed)
     _seed(config.seed)
     backbone = _build("backbones", config.model.backbone, {})
     embedder = Embedder(
@@ -117,6 +134,7 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
         _default_workers(device, test) if workers is None else workers,
         test,
         embedder,
+        validation=validation,
     )
     if train is not None:
         _add_training(experiment, train)
@@ -207,7 +225,7 @@ def embed(
 
 
 class Evaluation(NamedTuple):
-    """Recall@K of the test split.
+    """Recall@K of a data set.
 
     Attributes:
         recall: by embedding; by all levels together where there are several.
@@ -220,10 +238,13 @@ class Evaluation(NamedTuple):
     of_levels: dict[str, Recall]
 
 
-def evaluate(experiment: Experiment, reporter: Reporter) -> Evaluation:
-    """Embed the test split and measure all that the config asks for."""
-    embeddings, features = embed(experiment, experiment.test, reporter)
-    spec, labels = experiment.config.evaluate, experiment.test.labels
+def evaluate(
+    experiment: Experiment, reporter: Reporter, dataset: ImageDataset | None = None
+) -> Evaluation:
+    """Embed a data set, by default the test split, and measure all that the config asks for."""
+    dataset = experiment.test if dataset is None else dataset
+    embeddings, features = embed(experiment, dataset, reporter)
+    spec, labels = experiment.config.evaluate, dataset.labels
     measure = partial(recall_at_k, labels=labels, ks=spec.ks, backend=spec.backend)
     names = experiment.embedder.level_names
     levels = zip(names, experiment.embedder.levels(embeddings), strict=True)
@@ -235,7 +256,7 @@ def evaluate(experiment: Experiment, reporter: Reporter) -> Evaluation:
 
 
 def _run(
-    config: Config, overrides: Sequence[str], folder: RunFolder, reporter: Reporter
+    config: Config, overrides: Sequence[str], folder: RunFolder, reporter: Reporter, test: bool
 ) -> dict[str, Any]:
     experiment = assemble(config, reporter)
     folder.write(CONFIG, configuration.dump(config).encode())
@@ -244,14 +265,21 @@ def _run(
         reporter.say(f"changed  {shlex.join(overrides)}")
     _introduce(experiment, reporter)
     clock = Clock()
+    chosen = None
     if config.train.iterations:
-        _Training(experiment, folder, reporter, clock).run()
+        chosen = _Training(experiment, folder, reporter, clock).run()
+    if not test:
+        candidate = _result(experiment, chosen, clock)
+        folder.finish_validation(candidate)
+        return candidate
     try:
         began = time.perf_counter()
         found = evaluate(experiment, reporter)
     except KeyboardInterrupt:
         raise InterruptedRunError("stopped during the evaluation") from None
-    result = _result(experiment, found.recall, clock, time.perf_counter() - began)
+    result = _result(experiment, chosen, clock, found.recall, time.perf_counter() - began)
+    if folder.validated:
+        result["selection"] = folder.candidate().get("selection")
     if found.of_features is not None:
         result["recall_of_features"] = _scores(found.of_features)
     if found.of_levels:
@@ -299,9 +327,16 @@ class _Training:
             experiment.precision,
         )
         self.fingerprint = self.train.fingerprint()
+        self.chosen = None
+        if experiment.validation is not None:
+            self.chosen = Chosen(keep=self.config.evaluate.every is not None)
 
-    def run(self) -> None:
-        """Train to the last iteration; raise InterruptedRunError if a signal asked to stop."""
+    def run(self) -> Chosen | None:
+        """Train to the last iteration; raise InterruptedRunError if a signal asked to stop.
+
+        Returns:
+            what held-out classes spoke for, which the network then is; None where there are none.
+        """
         self._resume()
         trainer, total = self.trainer, self.config.train.iterations
         batches = training_batches(
@@ -318,6 +353,8 @@ class _Training:
             _stop_on_signal() as stopped,
             self.reporter.training(trainer.iteration, total) as report,
         ):
+            if self.chosen is not None:
+                report.measure = f"validation {report.measure}"
             self.clock.start()
             for batch in batches:
                 trainer.step(batch)
@@ -329,6 +366,10 @@ class _Training:
                 if stopped() and trainer.iteration < total:
                     raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
         self.clock.stop()
+        if self.chosen is not None:
+            self.chosen.restore(self.experiment.embedder)
+            _tell_choice(self.chosen, self.reporter)
+        return self.chosen
 
     def _due(self, every: int) -> bool:
         done = self.trainer.iteration
@@ -358,22 +399,25 @@ class _Training:
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
         self.clock.seconds, self.clock.images = state["clock"]
+        if self.chosen is not None:
+            self.chosen.load_state_dict(state["chosen"])
 
     def _save(self, sampler_state: dict[str, Any]) -> None:
         self.trainer.check()
         self.clock.stop()
-        self.folder.save_checkpoint(
-            {
-                **self.trainer.state_dict(sampler_state),
-                "fingerprint": self.fingerprint,
-                "clock": [self.clock.seconds, self.clock.images],
-            }
-        )
+        state = {
+            **self.trainer.state_dict(sampler_state),
+            "fingerprint": self.fingerprint,
+            "clock": [self.clock.seconds, self.clock.images],
+        }
+        if self.chosen is not None:
+            state["chosen"] = self.chosen.state_dict()
+        self.folder.save_checkpoint(state)
         self.clock.start()
 
     def _tell(self, report: TrainingReport) -> None:
         """Write and show the loss, and Recall@K, whenever the config asks for them."""
-        trainer, every = self.trainer, self.config.evaluate.every
+        trainer = self.trainer
         if self._due(self.config.train.log_every):
             trainer.check()
             levels, norm = trainer.meter.read()
@@ -385,18 +429,37 @@ class _Training:
             }
             self.folder.append(record | ({"loss_of_levels": levels} if len(levels) > 1 else {}))
             report.show(trainer.iteration, loss=sum(levels))
-        if every and trainer.iteration % every == 0 and trainer.iteration < report.total:
+        if self._measures():
             self.clock.stop()
-            recall = evaluate(self.experiment, self.reporter).recall
-            self.folder.append({"iteration": trainer.iteration, "recall": _scores(recall)})
+            recall = evaluate(self.experiment, self.reporter, self.experiment.validation).recall
+            key = "recall" if self.chosen is None else "recall_of_validation"
+            self.folder.append({"iteration": trainer.iteration, key: _scores(recall)})
+            if self.chosen is not None:
+                self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
 
+    def _measures(self) -> bool:
+        """Whether Recall@K is due; at the end that of the test classes comes after training."""
+        every, done = self.config.evaluate.every, self.trainer.iteration
+        if done == self.config.train.iterations:
+            return self.chosen is not None
+        return every is not None and done % every == 0
+
 
 def _result(
-    experiment: Experiment, recall: Recall, clock: Clock, evaluation_seconds: float
+    experiment: Experiment,
+    chosen: Chosen | None,
+    clock: Clock,
+    recall: Recall | None = None,
+    evaluation_seconds: float = 0.0,
 ) -> dict[str, Any]:
+    """Return what is to be kept of a run; without Recall@K of the test classes if not measured."""
     config, test = experiment.config, experiment.test
+    measured: dict[str, Any] = {}
+    if recall is not None:
+        counts = {"queries": recall.queries, "unmatched": recall.unmatched}
+        measured = {"recall": _scores(recall), **counts}
     return {
         "run": config.run_name(),
         "config": config.name,
@@ -412,12 +475,12 @@ def _result(
         "loss": config.loss.name if config.loss and config.train.iterations else None,
         "backbone": config.model.backbone.name,
         "embedding_size": experiment.embedder.embedding_size,
-        "recall": _scores(recall),
-        "queries": recall.queries,
-        "unmatched": recall.unmatched,
+        **measured,
         "settings": config.settings(),
-        "iterate": "last",
+        "iterate": "best" if chosen and chosen.keep else "last",
+        "iteration": chosen.iteration if chosen else config.train.iterations,
         "iterations": config.train.iterations,
+        "validation": _validation(experiment, chosen) if chosen else None,
         "paper": config.paper.model_dump(mode="json") if config.paper else None,
         "seconds": {
             "training": round(clock.seconds, 3),
@@ -432,7 +495,25 @@ def _result(
     }
 
 
-def _scores(recall: Recall) -> dict[str, float]:
+def _validation(experiment: Experiment, chosen: Chosen) -> dict[str, Any]:
+    """Return on what an iterate was chosen, and how it did there."""
+    held = experiment.validation
+    assert held is not None
+    return {
+        "share": experiment.config.evaluate.validation,
+        "classes": len(held.class_names),
+        "images": len(held),
+        "recall": _scores(chosen.recall),
+    }
+
+
+def _tell_choice(chosen: Chosen, reporter: Reporter) -> None:
+    k = min(chosen.recall)
+    score = f"validation R@{k} {100 * chosen.recall[k]:.2f}"
+    reporter.say(f"{'chosen' if chosen.keep else 'last':<8} iteration {chosen.iteration}, {score}")
+
+
+def _scores(recall: Mapping[int, float]) -> dict[str, float]:
     return {str(k): score for k, score in recall.items()}
 
 
@@ -445,7 +526,12 @@ def _folder_name(config: Config) -> str:
 def _introduce(experiment: Experiment, reporter: Reporter) -> None:
     """Say what is about to be done."""
     config, embedder = experiment.config, experiment.embedder
-    for split, data in (("train", experiment.train), ("test", experiment.test)):
+    sets = {
+        "train": experiment.train,
+        "held out": experiment.validation,
+        "test": experiment.test,
+    }
+    for split, data in sets.items():
         if data is not None:
             sizes = f"{len(data.class_names):,} classes, {len(data):,} images"
             reporter.say(f"{split:<8} {config.dataset.name}: {sizes}")

@@ -297,7 +297,7 @@ class Train(_Spec):
 
 
 class Evaluate(_Spec):
-    """What is measured on the test split."""
+    """What is measured, on which classes, and when."""
 
     ks: list[Annotated[int, Field(ge=1, le=_MOST_K)]] = Field(
         default=[1, 2, 4, 8], min_length=1, description="the K of the Recall@K that are reported"
@@ -306,7 +306,16 @@ class Evaluate(_Spec):
         default=None,
         ge=1,
         le=_MOST_ITERATIONS,
-        description="iterations between evaluations; null: only at the end",
+        description="iterations between evaluations, of held-out classes if there are any; null: "
+        "only at the end",
+    )
+    validation: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="share of the training classes that is held back to choose the iterate on (see "
+        "`every`) and the settings of a sweep; test classes are measured once, at the end; null: "
+        "train on all of them, nothing is chosen",
     )
     features: bool = Field(
         default=False, description="also measure the pooled features below the embedding"
@@ -385,8 +394,10 @@ class Config(_Spec):
         The seed is left out, as are names, targets to compare with, and what only says where and
         how fast it is done. What is measured counts: a finished run has nothing else to show.
         """
-        data = _plain(self.model_dump(exclude=_INCIDENTAL))
-        return cast("dict[str, Any]", numbers_alike(data))
+        data = cast("dict[str, Any]", numbers_alike(_plain(self.model_dump(exclude=_INCIDENTAL))))
+        if self.evaluate.validation is None:  # runs are called as before there was a choice
+            del data["evaluate"]["validation"]
+        return data
 
     def digest(self) -> str:
         """Return 8 hex digits that two configs share if they have the same settings."""
@@ -431,8 +442,9 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
     if type(iterations) is not int or iterations < 0:
         return
     if iterations == 0:
-        if dig(data, ("evaluate", "every")) is not None:
-            yield ("evaluate", "every"), "makes no sense with train.iterations 0"
+        for key in ("every", "validation"):
+            if dig(data, ("evaluate", key)) is not None:
+                yield ("evaluate", key), "makes no sense with train.iterations 0"
         return
     for part in _FOR_TRAINING:
         if dig(data, (part,)) is None:
