@@ -251,9 +251,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _is_image(root: Path, entry: os.DirEntry[str]) -> bool:
     if _is_hidden(entry.name) or not entry.name.lower().endswith(extensions()):
         return False
-    if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+    try:
+        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+            return False
+        return entry.is_file()
+    except (OSError, RuntimeError):  # links in a circle
         return False
-    return entry.is_file()
 
 
 def _is_hidden(name: str) -> bool:

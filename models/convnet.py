@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from zoo.base import Preprocess
 from zoo.errors import UserError
 
+_MOST_CHANNELS = 4096  # beyond any use: the last block alone has 75 million weights
+
 
 class ConvNet(nn.Module):
     """3x3 convolutions, each with BatchNorm and ReLU, and a 2x2 max pooling after each.
@@ -27,8 +29,8 @@ class ConvNet(nn.Module):
         preprocess: one gray plane; the mean and deviation are those of white text on black.
 
     Raises:
-        UserError: ``width`` or ``blocks`` is below 1; an image has fewer than 2^blocks pixels a
-            side.
+        UserError: ``width`` or ``blocks`` is below 1, or they make more than 4,096 channels; an
+            image has fewer than 2^blocks pixels a side.
 
     Source: the four blocks with which Vinyals et al., "Matching Networks for One Shot Learning",
     2016, embed Omniglot's characters; there all of 64 channels.
@@ -40,6 +42,12 @@ class ConvNet(nn.Module):
         super().__init__()
         if width < 1 or blocks < 1:
             raise UserError(f"convnet: width={width} and blocks={blocks} have to be 1 or more")
+        # The first is so that no power of two fills the memory before it is compared.
+        if blocks > _MOST_CHANNELS or width * 2 ** (blocks - 1) > _MOST_CHANNELS:
+            raise UserError(
+                f"convnet: width={width} and blocks={blocks} make more than {_MOST_CHANNELS:,} "
+                "channels; every block doubles them, so give fewer or a smaller width"
+            )
         channels = [1, *(width * 2**block for block in range(blocks))]
         self.blocks = nn.Sequential(*(_block(*pair) for pair in pairwise(channels)))
         self.feature_dims = (channels[-1],)

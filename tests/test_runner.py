@@ -557,6 +557,13 @@ def test_a_run_outside_the_main_thread(tmp_path):
     assert found[0]["recall"]
 
 
+def test_a_config_without_a_file_cannot_train_on_the_test_split_either(tmp_path):
+    data = config(tmp_path).resolved()
+    data["dataset"]["split"] = "test"
+    with pytest.raises(UserError, match=r"glyphs\.split: the run sets it; leave it out"):
+        runner.run(zoo.schema.Config.model_validate(data), reporter=QUIET)
+
+
 def test_a_loss_that_needs_an_unknown_thing_is_refused_before_training(tmp_path):
     with pytest.raises(UserError, match="memory_size"):
         run(tmp_path, "loss={name: pml.CrossBatchMemory, loss: pml.NTXentLoss, memory_sise: 3}")

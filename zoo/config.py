@@ -29,6 +29,7 @@ from zoo.registry import Kind
 from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
 _MAX_PARENTS = 20
+SET_BY_RUN = "the run sets it; leave it out"
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,14 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
         return Config.model_validate(data)
     except ValidationError:
         return None
+
+
+def set_by_run(kind: Kind) -> frozenset[str]:
+    """Return the arguments that no config may give, such as the split of a data set.
+
+    Those of a loss may be given: that they agree with the run is seen when it is built.
+    """
+    return frozenset() if kind == "losses" else RUNTIME[kind]
 
 
 def dump(config: Config) -> str:
@@ -354,12 +363,17 @@ def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
 
 def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
     """Yield what the registry has to say, in the words of a config."""
-    arguments = {key: value for key, value in spec.items() if key != "name"}
+    arguments = {
+        key: value for key, value in spec.items() if key not in {"name", *set_by_run(kind)}
+    }
     for argument, message in registry.problems(kind, spec["name"], arguments):
         inner = tuple((argument or "name").split("."))
         if message.startswith("missing"):
             message += f"; give it in the file, or as {_dotted((*keys, *inner))}=..."
         yield (*keys, *inner), message
+    for argument in spec:
+        if argument in set_by_run(kind):
+            yield (*keys, argument), SET_BY_RUN
 
 
 def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:

@@ -585,6 +585,8 @@ def _build_dataset(config: Config, split: Split) -> ImageDataset:
 
 
 def _build(kind: registry.Kind, spec: Component, runtime: dict[str, Any]) -> Any:
+    for argument in sorted(configuration.set_by_run(kind) & set(spec.arguments)):
+        raise UserError(f"{spec.name}.{argument}: {configuration.SET_BY_RUN}")
     return registry.assemble(kind, spec.name, spec.arguments, runtime)
 
 

@@ -174,13 +174,15 @@ def test_links_out_of_root_are_not_followed(root, tmp_path):
     (root / "train/a/out.png").symlink_to(tmp_path / "secret.png")
     (root / "train/a/gone.png").symlink_to(root / "nothing.png")
     (root / "train/a/loop").symlink_to(root / "train")
+    (root / "train/a/self.png").symlink_to(root / "train/a/self.png")
     (root / "train/c").symlink_to(root / "test/c")
     (root / "train/a/in.png").symlink_to(root / "train/a/0.png")
     train = ImageFolder(str(root), "train")
     assert train.class_names == ["a", "b"]
     assert "train/a/in.png" in train.files
     assert len(train) == 7
-    assert sorted(train.stray) == ["train/a/gone.png", "train/a/loop", "train/a/out.png", "train/c"]
+    inside = [f"train/a/{name}" for name in ("gone.png", "loop", "out.png", "self.png")]
+    assert sorted(train.stray) == [*inside, "train/c"]
 
 
 def test_root_may_be_a_link_or_relative(root, tmp_path, monkeypatch):

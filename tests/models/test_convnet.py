@@ -30,6 +30,12 @@ def test_refuses_sizes_below_one(bad):
         ConvNet(**bad)
 
 
+@pytest.mark.parametrize("huge", [{"blocks": 99}, {"blocks": 10**12}, {"width": 10**9}])
+def test_refuses_what_would_fill_the_memory(huge):
+    with pytest.raises(UserError, match=r"make more than 4,096 channels"):
+        ConvNet(**huge)
+
+
 def test_an_image_too_small_to_halve_is_an_error_that_says_so():
     with pytest.raises(UserError, match="8x32 pixels cannot be halved 4 times; give 16x16"):
         ConvNet()(torch.randn(2, 1, 8, 32))
