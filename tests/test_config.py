@@ -206,6 +206,24 @@ def test_many_ways_to_a_parent_cost_nothing():
     assert load("18.yaml").seed == 0
 
 
+def test_a_message_is_bounded():
+    write("x.yaml", "extends: ice_glyphs\n" + "".join(f"unknown{i}: 1\n" for i in range(3000)))
+    lines = complaints("x.yaml")
+    assert len(lines) == 51
+    assert lines[0].startswith("x.yaml:2: unknown0: unknown key")
+    assert lines[-1] == "and 2,950 more"
+
+
+def test_a_working_folder_that_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert complaints("ice_glyphs")[0].startswith("the working folder is gone")
+    with pytest.raises(UserError, match="the working folder is gone"):
+        config.guess("ice_glyphs")
+
+
 def test_a_name_from_the_file_must_name_a_folder():
     write("my config.yaml", TABLE["ok.yaml"].replace("name: fine\n", ""))
     assert complaints("my config.yaml")[0].startswith("my config.yaml:1: name: must be letters")

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,6 +129,11 @@ HOSTILE = [
             ("recall", {"1": "x"}),
             ("recall", {"x": 0.5}),
             ("recall", {"1": 7.0}),
+            ("recall", {"1" * 5_000: 0.5}),
+            ("config", "\ud800"),
+            ("git", {"\udfff": 1}),
+            ("seconds", {"training": 10**400}),
+            ("paper", {"recall": {"1": 10**400}}),
             ("recall", {}),
             ("seconds", {}),
             ("settings", []),
@@ -158,9 +164,69 @@ def test_a_folder_in_the_place_of_a_file(folder):
     (folder.path / "result.json").mkdir()
     with pytest.raises(UserError, match="cannot be removed"):
         folder.clear()
+    (folder.path / "result.json").rmdir()
     (folder.path / ".x.tmp").mkdir()
     with folder.locked():
         pass
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "result.json", "ranks.npy", "metrics.jsonl"])
+@pytest.mark.parametrize("what", ["folder", "link"])
+def test_what_is_in_the_way_is_said_at_the_start(folder, name, what):
+    place = folder.path / name
+    if what == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to(place)
+    with pytest.raises(UserError, match=rf"{name}: the run has a file .* move it"), folder.locked():
+        pass
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
+def test_metrics_on_a_full_disk(folder):
+    (folder.path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"metrics.jsonl: cannot be written \(No space left"):
+        folder.append({"iteration": 1})
+
+
+def test_a_byte_that_flipped_in_a_checkpoint_is_noticed(folder):
+    state = {"iteration": 3, "w": torch.arange(50.0), "name": "x"}
+    folder.save_checkpoint(state)
+    path = folder.path / "checkpoint.pt"
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(0, len(whole), 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        try:
+            found = folder.load_checkpoint()
+        except UserError:
+            refused += 1
+        else:  # of padding, which holds nothing
+            assert found["iteration"] == 3
+            assert torch.equal(found["w"], state["w"])
+            assert found["name"] == "x"
+    assert refused
+    flipped = whole.index(state["w"].numpy().tobytes()) + 5
+    path.write_bytes(whole[:flipped] + b"!" + whole[flipped + 1 :])
+    with pytest.raises(UserError, match="not a checkpoint that can be read .* --restart"):
+        folder.load_checkpoint()
+
+
+@pytest.mark.parametrize("iteration", ["x", -5, 1.5, True, None])
+def test_an_iteration_that_is_none(folder, iteration):
+    folder.save_checkpoint({"iteration": iteration})
+    for read in (folder.load_checkpoint, folder.reached):
+        with pytest.raises(UserError, match="start again with --restart"):
+            read()
+
+
+def test_a_message_about_a_result_cannot_steer_a_terminal(tmp_path):
+    folder = RunFolder(tmp_path / "\x1b[31m")
+    folder.path.mkdir()
+    (folder.path / "result.json").write_text(json.dumps({**RESULT, "recall": {"\x1b[31m": 1}}))
+    with pytest.raises(UserError) as error:
+        folder.result()
+    assert str(error.value).isprintable()
 
 
 def test_a_name_that_no_folder_can_have():

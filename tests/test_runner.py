@@ -285,6 +285,17 @@ def test_a_checkpoint_of_something_else_is_said(tmp_path, state):
         run(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "changed", [{"iteration": 99}, {"clock": ["x", 1]}, {"meter": {"total": 1, "count": "x"}}]
+)
+def test_a_checkpoint_of_impossible_content_is_said(whole, tmp_path, changed):
+    found = folder(tmp_path)
+    found.path.mkdir()
+    found.save_checkpoint({**folder(whole[0]).load_checkpoint(), **changed})
+    with pytest.raises(UserError, match="start again with --restart"):
+        run(tmp_path)
+
+
 def test_a_checkpoint_of_another_network_is_said(whole, tmp_path):
     other = folder(tmp_path, "model.backbone.width=5")
     other.path.mkdir()
@@ -326,6 +337,24 @@ def test_nan_stops_with_iteration_loss_and_batch_and_keeps_the_checkpoint(
     assert "optimizer.lr" in message
     kept = folder(tmp_path, "loss=poisoned").load_checkpoint()
     assert kept["iteration"] == 10
+    assert all(w.isfinite().all() for w in kept["embedder"].values())
+
+
+@pytest.mark.parametrize("log_every", [1, 100])
+def test_a_network_that_is_not_finite_is_not_saved(tmp_path, monkeypatch, log_every):
+    step = runner.Trainer.step
+
+    def poison(self, batch):
+        step(self, batch)
+        if batch.iteration == 6:
+            next(self.embedder.buffers()).fill_(float("nan"))
+
+    monkeypatch.setattr(runner.Trainer, "step", poison)
+    more = [f"train.log_every={log_every}", "train.precision=fp16", "train.iterations=10"]
+    with pytest.raises(DivergedError, match="the network is no longer finite"):
+        run(tmp_path, *more)
+    kept = folder(tmp_path, *more).load_checkpoint()
+    assert kept["iteration"] == 5
     assert all(w.isfinite().all() for w in kept["embedder"].values())
 
 

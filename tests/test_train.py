@@ -11,8 +11,10 @@ from torch import nn
 import zoo
 from zoo import UserError, config
 from zoo.embedder import Embedder
+from zoo.pipeline import Batch
 from zoo.schema import SGD, AdamW, Constant, Cosine, Linear, Step
 from zoo.train import (
+    DivergedError,
     Meter,
     Trainer,
     choose_device,
@@ -119,6 +121,35 @@ def test_the_mean_goes_on_after_a_checkpoint():
     other.update(_Batch(1), torch.tensor(2.0), torch.tensor(0.25), True)
     assert other.read() == ([1.5], 0.25)
     assert other.read()[0] == [0.0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_fp16_may_skip_the_first_step(embedder):
+    class Overflows(nn.Module):
+        def forward(self, embeddings, labels):
+            return (embeddings - embeddings.detach()).abs().sqrt().sum()
+
+    spec = config.load("ice_glyphs", ["schedule={name: cosine, warmup: 4}", "optimizer.lr=1"])
+    trainer = Trainer(spec, embedder, Overflows(), None, "fp16")
+    before = [p.clone() for p in embedder.parameters()]
+    rates = []
+    for i in range(2):
+        images = torch.ones(4, 1, 16, 16, dtype=torch.uint8)
+        trainer.step(Batch(i, [0, 1, 2, 3], {}, images, torch.arange(4)))
+        rates.append(trainer.optimizer.param_groups[0]["lr"])
+    assert rates == [trainer.factor(1), trainer.factor(2)]
+    assert all(map(torch.equal, before, embedder.parameters()))
+
+
+def test_weights_that_are_not_finite_are_named(embedder):
+    trainer = Trainer(config.load("ice_glyphs"), embedder, nn.Linear(2, 2), None, "fp32")
+    trainer.check_weights()
+    trainer.loss.weight.data[1, 1] = math.inf
+    with pytest.raises(DivergedError, match=r"no longer finite \(loss\.weight\); try a lower"):
+        trainer.check_weights()
+    embedder.backbone.blocks[0][1].running_var[1] = math.nan
+    with pytest.raises(DivergedError, match=r"\(backbone\.blocks\.0\.1\.running_var\)"):
+        trainer.check_weights()
 
 
 def test_without_a_miner_a_loss_needs_to_take_nothing_but_embeddings_and_labels(embedder):

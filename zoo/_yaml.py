@@ -313,6 +313,8 @@ class _Converter:
     def _scalar(self, node: yaml.Node, keys: Keys) -> Any:
         text: str = node.value
         kind = self._check_tag(node, keys, "str", kind_of(text))
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            self._report(node, keys, f"{text[:20]!r} is not text: it has half of a character")
         if kind == "null":
             return None
         if kind == "bool":

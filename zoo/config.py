@@ -29,6 +29,7 @@ from zoo.registry import Kind
 from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
 _MAX_PARENTS = 20
+_MAX_TOLD = 50  # problems
 SET_BY_RUN = "the run sets it; leave it out"
 
 
@@ -85,6 +86,7 @@ def load_all(
         UserError: with a line for every problem of all of them.
     """
     problems: list[Problem] = []
+    _check_here()
     path = _find(source, Path())
     if path is None:
         raise UserError(_not_found(str(source)))
@@ -122,8 +124,12 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
 
     The defaults of components are read in their sources. None where these do not tell, or where
     something is wrong; what a component would refuse is not noticed.
+
+    Raises:
+        UserError: if the working folder is gone.
     """
     problems: list[Problem] = []
+    _check_here()
     path = _find(source, Path())
     tree = _Files(problems).read(path, ()) if path else None
     given = _overrides.read(overrides, problems)
@@ -231,6 +237,14 @@ class _Files:
             return self.read(path, chain)
         self._problems.append(Problem(node.place, ("extends",), message))
         return None
+
+
+def _check_here() -> None:
+    """Refuse to look for files seen from a folder that is gone."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UserError(f"the working folder is gone ({error.strerror}); cd to another") from error
 
 
 def _find(source: str | Path, folder: Path) -> Path | None:
@@ -391,7 +405,10 @@ def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
 
 
 def _error(problems: list[Problem]) -> UserError:
-    return UserError("\n".join(_line(problem) for problem in sorted(problems, key=_rank)))
+    lines = [_line(problem) for problem in sorted(problems, key=_rank)]
+    if len(lines) > _MAX_TOLD:
+        lines[_MAX_TOLD:] = [f"and {len(lines) - _MAX_TOLD:,} more"]
+    return UserError("\n".join(lines))
 
 
 def _line(problem: Problem) -> str:

@@ -246,7 +246,7 @@ def _nothing_in(root: Path) -> str:
     if not begun:
         return f"{root}: no finished run in it; {_WHAT_TO_DO}"
     names = ", ".join(begun[:3]) + (", ..." if len(begun) > 3 else "")
-    return (
+    return printable(
         f"{root}: no finished run in it, but {len(begun)} that began: {names}; the command that "
         "began one goes on with it"
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from zoo import _yaml
 from zoo._files import replace_file
+from zoo._words import printable
 from zoo.errors import UserError
 from zoo.schema import Config
 
@@ -31,7 +34,8 @@ RANKS = "ranks.npy"
 LOG = "log.txt"  # of a process that failed
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
-_K = Annotated[str, Field(pattern=r"^[1-9][0-9]*$")]
+_FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LOG)
+_K = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -61,11 +65,11 @@ class _Data(_Part):
 
 
 class _Seconds(_Part):
-    training: float
+    training: float = Field(ge=0, le=1e12)
 
 
 class _Paper(_Part):
-    recall: dict[_K, float | None] = {}
+    recall: dict[_K, Annotated[float, Field(ge=0, le=100)] | None] = {}
 
 
 class _Validation(_Part):
@@ -148,7 +152,8 @@ class RunFolder:
 
         Raises:
             BusyError: if another process has it.
-            UserError: if the folder cannot be written.
+            UserError: if the folder cannot be written, or has something else than a file where the
+                run has one.
         """
         try:
             lock = FileLock(self.path / ".lock", timeout=0)
@@ -160,12 +165,23 @@ class RunFolder:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{str(self.path)!r}: cannot be written ({reason})") from error
         try:
+            self._check_places()
             for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
                 if left_over.is_file():
-                    left_over.unlink()
+                    with _writing(left_over):
+                        left_over.unlink()
             yield
         finally:
             lock.release()
+
+    def _check_places(self) -> None:
+        """Refuse at once what could not be written after all of the training."""
+        for path in (self.path / name for name in (CONFIG, *_FILES)):
+            if os.path.lexists(path) and not path.is_file():
+                what = "a folder" if path.is_dir() else "something else"
+                raise UserError(
+                    f"{path}: the run has a file of that name, here is {what}; move it away"
+                )
 
     def clear(self) -> None:
         """Forget the run that is in the folder.
@@ -173,7 +189,7 @@ class RunFolder:
         Raises:
             UserError: if something else is in the way.
         """
-        for name in (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LOG):
+        for name in _FILES:
             try:
                 (self.path / name).unlink(missing_ok=True)
             except OSError as error:
@@ -186,10 +202,8 @@ class RunFolder:
         Raises:
             UserError: if that is impossible: no space, no permission.
         """
-        try:
+        with _writing(self.path / name):
             replace_file(self.path / name, lambda file: file.write(data))
-        except OSError as error:
-            raise UserError(f"{self.path / name}: cannot be written ({error.strerror})") from error
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Write the checkpoint; it loads with ``weights_only=True``."""
@@ -203,10 +217,10 @@ class RunFolder:
         """Return the checkpoint, on the CPU; None where there is none.
 
         Args:
-            mmap: read from the disk only what is looked at.
+            mmap: read from the disk only what is looked at, and do not look for damage.
 
         Raises:
-            UserError: if the file is there but no checkpoint.
+            UserError: if the file is there but no checkpoint, or no longer what was written.
         """
         import torch
 
@@ -214,9 +228,13 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
+            if not mmap:
+                _check_sums(path)
             state: dict[str, Any] = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=mmap
             )
+            if not _is_count(state["iteration"]):
+                raise ValueError("no such iteration")
         except Exception as error:
             raise UserError(
                 f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
@@ -231,22 +249,30 @@ class RunFolder:
             UserError: if the file is there but no checkpoint.
         """
         state = self.load_checkpoint(mmap=True)
-        return state["iteration"] if isinstance(state, dict) and "iteration" in state else 0
+        return 0 if state is None else int(state["iteration"])
 
     def append(self, record: dict[str, Any]) -> None:
-        """Append a line to the metrics."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as handle:
+        """Append a line to the metrics.
+
+        Raises:
+            UserError: if that is impossible: no space, no permission.
+        """
+        path = self.path / METRICS
+        with _writing(path), path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the lines of the metrics; what is damaged or was cut short is left out."""
         path = self.path / METRICS
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
         records = []
         for line in text.splitlines():
             try:
                 record = json.loads(line)
-            except (json.JSONDecodeError, RecursionError):
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and isinstance(record.get("iteration"), int):
                 records.append(record)
@@ -318,11 +344,44 @@ class RunFolder:
         path = self.path / name
         try:
             record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
             model.model_validate(record)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "all of it"
-            raise UserError(f"{path}: {_NO_RESULT} ({where}: {first['msg']})") from error
+            where = ".".join(map(str, first["loc"]))[:60] or "all of it"
+            raise _no_result(path, f"{where}: {first['msg']}") from error
+        except UnicodeEncodeError as error:
+            raise _no_result(path, "a text in it has half of a character") from error
         except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"{path}: {_NO_RESULT} ({error})") from error
+            raise _no_result(path, error) from error
         return record
+
+
+def _no_result(path: Path, why: object) -> UserError:
+    """Return what is said of a file; what a stranger's holds cannot steer a terminal."""
+    return UserError(printable(f"{path}: {_NO_RESULT} ({why})"))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say that a file cannot be written, if that is so."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def _check_sums(path: Path) -> None:
+    """Compare each part of a checkpoint with its checksum, at which torch does not look.
+
+    Raises:
+        ValueError: one of them differs.
+    """
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"{damaged} is damaged")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -391,6 +391,12 @@ class _Training:
         self.folder.rewind(self.trainer.iteration)
 
     def _go_on_from(self, state: dict[str, Any]) -> None:
+        done, total = state["iteration"], self.config.train.iterations
+        if done > total:
+            raise UserError(
+                f"{self.folder.path}: the checkpoint is of iteration {done} of {total}; start "
+                "again with --restart"
+            )
         if state["fingerprint"] != self.fingerprint:
             raise UserError(
                 f"{self.folder.path}: the training images have changed since this run began; "
@@ -398,12 +404,14 @@ class _Training:
             )
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
-        self.clock.seconds, self.clock.images = state["clock"]
+        seconds, images = state["clock"]
+        self.clock.seconds, self.clock.images = float(seconds), int(images)
         if self.chosen is not None:
             self.chosen.load_state_dict(state["chosen"])
 
     def _save(self, sampler_state: dict[str, Any]) -> None:
         self.trainer.check()
+        self.trainer.check_weights()
         self.clock.stop()
         state = {
             **self.trainer.state_dict(sampler_state),
@@ -420,6 +428,7 @@ class _Training:
         trainer = self.trainer
         if self._due(self.config.train.log_every):
             trainer.check()
+            trainer.check_weights()
             levels, norm = trainer.meter.read()
             record = {
                 "iteration": trainer.iteration,

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
 
 from zoo.embedder import Embedder
@@ -28,10 +27,13 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 }
 _NOT_TORCHS = {"name", "lr", "head_multiplier", "loss_multiplier"}
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_ADVICE = (
+    "try a lower optimizer.lr, train.clip_norm=1.0, schedule.warmup=100 or train.precision=fp32"
+)
 
 
 class DivergedError(RuntimeError):
-    """The loss or its gradient is no longer a finite number."""
+    """The loss, its gradient or the network is no longer finite."""
 
 
 class Trainer:
@@ -67,8 +69,9 @@ class Trainer:
         self.dtype = _DTYPES.get(precision)
         self.iteration = 0
         self.optimizer = make_optimizer(config.optimizer, embedder, loss)
-        factor = learning_rate_factor(config.schedule, config.train.iterations)
-        self.schedule = LambdaLR(self.optimizer, factor)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.factor = learning_rate_factor(config.schedule, config.train.iterations)
+        self._set_rates()
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
         self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
         self.meter = Meter(self.device, len(self.losses))
@@ -95,8 +98,17 @@ class Trainer:
             self.check()
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.schedule.step()
         self.iteration += 1
+        self._set_rates()
+
+    def _set_rates(self) -> None:
+        """Set the learning rates of the next step.
+
+        Not by one of torch's schedulers: they warn where fp16 skips the first step, as it may.
+        """
+        factor = self.factor(self.iteration)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
 
     def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of one level."""
@@ -133,9 +145,28 @@ class Trainer:
         shown = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
         raise DivergedError(
             f"iteration {iteration + 1}: the {what} of {self.loss_name} is not finite on the batch "
-            f"of {len(indices)} images {shown}; try a lower optimizer.lr, train.clip_norm=1.0, "
-            "schedule.warmup=100 or train.precision=fp32"
+            f"of {len(indices)} images {shown}; {_ADVICE}"
         )
+
+    def check_weights(self) -> None:
+        """Stop if what a checkpoint would keep of the network or the loss is not finite.
+
+        In fp16 this alone notices, if the loss stays finite: a gradient may overflow, and the step
+        is then skipped; batch normalisation has no gradient.
+
+        Raises:
+            DivergedError: naming the iteration and the first such tensor.
+        """
+        state = {**self.embedder.state_dict(), **dict(self.loss.named_parameters(prefix="loss"))}
+        kept = {name: t.detach() for name, t in state.items() if t.is_floating_point()}
+        # The largest number of each, all at once; to look at them one by one would make a GPU wait.
+        largest = torch._foreach_norm(list(kept.values()), math.inf)
+        fine = torch.stack([number.float() for number in largest]).isfinite().tolist()
+        if not all(fine):
+            name = list(kept)[fine.index(False)]
+            raise DivergedError(
+                f"iteration {self.iteration}: the network is no longer finite ({name}); {_ADVICE}"
+            )
 
     def _check_loss(self, loss: Any) -> None:
         """Refuse what cannot be minimised; it looks at no number, for which a GPU would wait."""
@@ -156,7 +187,6 @@ class Trainer:
             "embedder": self.embedder.state_dict(),
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "schedule": {"last_epoch": self.schedule.last_epoch},
             "scaler": self.scaler.state_dict(),
             "meter": self.meter.state_dict(),
             "sampler": sampler_state,
@@ -169,7 +199,6 @@ class Trainer:
         self.embedder.load_state_dict(state["embedder"])
         self.loss.load_state_dict(state["loss"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.schedule.last_epoch = state["schedule"]["last_epoch"]
         self.scaler.load_state_dict(state["scaler"])
         self.meter.load_state_dict(state["meter"])
         _set_random_state(state["random"])
@@ -220,8 +249,8 @@ class Meter:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on adding to a saved sum."""
-        self.total = state["total"].to(self.total.device)
-        self.count = state["count"]
+        self.total.copy_(state["total"])
+        self.count = int(state["count"])
 
 
 def _check_chunks(embedder: Embedder) -> None:
