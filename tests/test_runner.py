@@ -347,7 +347,7 @@ def test_a_network_that_is_not_finite_is_not_saved(tmp_path, monkeypatch, log_ev
     def poison(self, batch):
         step(self, batch)
         if batch.iteration == 6:
-            next(self.embedder.buffers()).fill_(float("nan"))
+            self.embedder.backbone.blocks[0][1].running_mean.fill_(float("nan"))
 
     monkeypatch.setattr(runner.Trainer, "step", poison)
     more = [f"train.log_every={log_every}", "train.precision=fp16", "train.iterations=10"]

@@ -158,9 +158,10 @@ class Trainer:
             DivergedError: naming the iteration and the first such tensor.
         """
         state = {**self.embedder.state_dict(), **dict(self.loss.named_parameters(prefix="loss"))}
-        kept = {name: t.detach() for name, t in state.items() if t.is_floating_point()}
+        kept = {k: t.detach() for k, t in state.items() if t.is_floating_point() and t.numel()}
         # The largest number of each, all at once; to look at them one by one would make a GPU wait.
-        largest = torch._foreach_norm(list(kept.values()), math.inf)
+        norms = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
+        largest = norms(list(kept.values()), math.inf)
         fine = torch.stack([number.float() for number in largest]).isfinite().tolist()
         if not all(fine):
             name = list(kept)[fine.index(False)]
