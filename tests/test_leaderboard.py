@@ -269,3 +269,71 @@ def test_a_damaged_result_does_not_hide_the_good_ones(tmp_path):
     with pytest.warns(UserWarning, match="not the result of a run"):
         (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert [row.name for row in board.rows] == ["good"]
+
+
+def held_back(result, iteration=400, iterate="best", selection=None):
+    validation = {"share": 0.2, "recall": {"1": 0.5}}
+    more = {"iterate": iterate, "iteration": iteration, "selection": selection}
+    return result | {"validation": validation} | more
+
+
+AMONG = {"loss.scale": ["1", "16", "64"]}
+SELECTION = {"settings": {"loss.scale": "64"}, "among": AMONG}
+
+
+def test_what_was_chosen_on_held_out_classes_says_so(tmp_path):
+    write(
+        tmp_path,
+        result("plain", {1: 0.5}),
+        held_back(result("scale", {1: 0.9}), 400, selection=SELECTION),
+        held_back(result("scale", {1: 0.9}, seed=1), 350, selection=SELECTION),
+        held_back(result("iterate", {1: 0.8}), 100),
+        held_back(result("alike", {1: 0.7}), 100),
+        held_back(result("last", {1: 0.6}), 600, "last"),
+        held_back(result("last_of_scales", {1: 0.4}), 600, "last", SELECTION),
+    )
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    share = "20 % of the training classes"
+    notes = [
+        f"¹ chosen on {share}: iterations 400, 350; loss.scale=64 of 1, 16, 64",
+        f"² chosen on {share}: iteration 100",
+        f"³ trained without {share}, on which nothing was chosen",
+        f"⁴ chosen on {share}: loss.scale=64 of 1, 16, 64",
+    ]
+    names = ["scale¹", "iterate²", "alike²", "last³", "plain", "last_of_scales⁴"]
+    lines = text(board).splitlines()
+    assert [line.split()[0] for line in lines[2:8]] == names
+    assert [line.strip() for line in lines[8:]] == notes
+    markdown = leaderboard.to_markdown(board)
+    for name, note in zip(names, [*notes, *["| ice |"] * 2], strict=True):
+        assert name.replace("_", "\\_") in markdown
+        assert note.replace("_", "\\_") in markdown
+
+
+def test_chosen_runs_and_others_are_never_one_row(tmp_path):
+    write(
+        tmp_path,
+        held_back(result("a", {1: 0.5}), selection=SELECTION),
+        held_back(result("a", {1: 0.6}, seed=1)),
+        held_back(result("a", {1: 0.7}, seed=2), selection=SELECTION | {"among": {"x": ["1"]}}),
+        held_back(result("a", {1: 0.8}, seed=3), selection=SELECTION),
+    )
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    seeds = [[r["seed"] for r in row.results] for row in board.rows]
+    assert seeds == [[2], [0, 3], [1]]
+    assert not any("digest" in line for line in text(board).splitlines())
+
+
+def test_a_hostile_choice_is_shown_as_it_is(tmp_path):
+    hostile = {"settings": {"<b>": "[red]\x1b"}, "among": {"<b>": ["*a*", "|"]}}
+    write(tmp_path, held_back(result("a", {1: 0.5}), selection=hostile))
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    assert "&lt;b>=[red]\\x1b of \\*a\\*, \\|" in leaderboard.to_markdown(board)
+    assert "<b>=[red]\\x1b of *a*, |" in text(board)
+
+
+@pytest.mark.parametrize("more", [{"validation": {"share": 2}}, {"selection": {"among": 3}}])
+def test_a_damaged_choice_is_no_result(tmp_path, more):
+    write(tmp_path, held_back(result("a", {1: 0.5})) | more)
+    with pytest.raises(UserError, match="not the result of a run"):
+        leaderboard.load(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import warnings
 from collections import Counter
@@ -14,7 +15,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from zoo import _differences, _narrow
+from zoo import _choice, _differences, _narrow
 from zoo._words import printable
 from zoo.errors import UserError
 from zoo.results import CONFIG, RESULT, RunFolder
@@ -68,6 +69,11 @@ class Row:
         """Mean minutes of training."""
         return statistics.fmean(r["seconds"]["training"] for r in self.results) / 60
 
+    @property
+    def note(self) -> str | None:
+        """How it was chosen on classes that were held back; None if none were."""
+        return _choice.note(self.results)
+
 
 @dataclass(frozen=True)
 class Board:
@@ -87,6 +93,16 @@ class Board:
     rows: tuple[Row, ...]
     shared: tuple[str, ...] = ()
 
+    @property
+    def notes(self) -> list[str]:
+        """What is said below of how rows were chosen, each once."""
+        return list(dict.fromkeys(row.note for row in self.rows if row.note))
+
+    def mark(self, row: Row) -> str:
+        """Return what stands behind the name of a row that has a note: its number, raised."""
+        number = str(self.notes.index(row.note) + 1) if row.note else ""
+        return number.translate(_RAISED)
+
 
 class _Line(NamedTuple):
     """A line of a board: its cells, the row that it belongs to, and whether it is the first."""
@@ -97,6 +113,7 @@ class _Line(NamedTuple):
 
 
 _WHAT_TO_DO = "name a folder with runs, or make one: zoo run ice_glyphs"
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _TEXT = ("config", "settings", "loss", "backbone")  # the other columns hold numbers
 
 
@@ -163,7 +180,7 @@ def to_table(board: Board, width: int | None = None, highlight: str | None = Non
         table.add_row(*map(_cell, row), style=style)
     network = ", ".join(told.values())
     title = "; ".join(filter(None, [f"Recall@K in percent, {_heading(board)}", network]))
-    below = [Text(_caption(board), style="dim")] if board.shared else []
+    below = [Text(line, style="dim") for line in _below(board)]
     return Group(Text(title, style="bold"), table, *below)
 
 
@@ -173,8 +190,8 @@ def to_markdown(board: Board) -> str:
     lines = [heads, ["---" if head in _TEXT else "---:" for head in heads]]
     lines += [[cell.strip() for cell in line.cells] for line in _lines(board)]
     text = "\n".join("| " + " | ".join(map(_escape, line)) + " |" for line in lines)
-    shared = f"\n{_escape(_caption(board))}\n" if board.shared else ""
-    return f"### {_escape(_heading(board))}\n\n{text}\n{shared}"
+    below = "".join(f"\n{_escape(line)}\n" for line in _below(board))
+    return f"### {_escape(_heading(board))}\n\n{text}\n{below}"
 
 
 def _shared_network(board: Board) -> dict[str, str]:
@@ -206,8 +223,12 @@ def _heading(board: Board) -> str:
     return printable(f"{board.title}: {board.size}" if board.size else board.title)
 
 
-def _caption(board: Board) -> str:
-    return printable(f"Unless said otherwise: {' '.join(board.shared)}")
+def _below(board: Board) -> Iterator[str]:
+    """Yield what is said below: settings that rows share, and how rows were chosen."""
+    if board.shared:
+        yield printable(f"Unless said otherwise: {' '.join(board.shared)}")
+    for number, note in enumerate(board.notes, start=1):
+        yield printable(f"{str(number).translate(_RAISED)} {note}")
 
 
 def _heads(board: Board, stacked: bool = False) -> list[str]:
@@ -228,7 +249,8 @@ def _lines(board: Board, stacked: bool = False) -> Iterator[_Line]:
     blank = [""] * (len(heads) - len(ks) - 2)
     for row in board.rows:
         settings = [printable(setting) for setting in row.settings]
-        name = "\n  ".join([printable(row.name), *(settings if stacked else [])])
+        name = printable(row.name) + board.mark(row)
+        name = "\n  ".join([name, *(settings if stacked else [])])
         column = [" ".join(settings)] if "settings" in heads else []
         rest = map(printable, (row.loss, *row.network, str(len(row.results))))
         cells = [name, *column, *rest, *_scores(row.recall, ks), f"{row.minutes:.1f}"]
@@ -269,9 +291,11 @@ def _size(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _board(title: str, results: Sequence[dict[str, Any]]) -> Board:
-    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    groups: dict[tuple[str, str, str], dict[int, dict[str, Any]]] = {}
     for result in results:
-        groups.setdefault((result["config"], result["digest"]), {})[result["seed"]] = result
+        selection = json.dumps(result.get("selection"), sort_keys=True)
+        group = (result["config"], result["digest"], selection)
+        groups.setdefault(group, {})[result["seed"]] = result
     experiments = [[runs[seed] for seed in sorted(runs)] for runs in groups.values()]
     known = [next((r["settings"] for r in runs if r.get("settings")), None) for runs in experiments]
     own, shared = _differences.find(known)
@@ -284,7 +308,7 @@ def _board(title: str, results: Sequence[dict[str, Any]]) -> Board:
 
 def _told_apart(rows: Sequence[Row]) -> list[Row]:
     """Return rows of which no two look alike: if need be, they show their digest."""
-    looks = [(row.name, row.settings, row.loss, row.network) for row in rows]
+    looks = [(row.name, row.settings, row.loss, row.network, row.note) for row in rows]
     alike = Counter(looks)
     return [
         replace(row, settings=(*row.settings, f"digest {row.results[0]['digest']}"))
