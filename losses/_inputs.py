@@ -7,7 +7,11 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-_NOT_INTEGERS = (torch.bool,)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_INTEGERS = (
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+)
 _FORMS = {
     3: "three of equal length, (anchors, positives, negatives)",
     4: "four, (anchors, positives, anchors, negatives), each two of equal length",
@@ -23,8 +27,8 @@ def check(
 ) -> None:
     """Refuse what a loss cannot use; it looks at shapes only, for which no GPU has to wait.
 
-    On a CPU, where that costs nothing, negative indices are refused too: they would count from the
-    end.
+    On a CPU, where that costs nothing, indices without an image are refused too. Negative ones
+    would count from the end.
 
     Raises:
         UserError: says which argument is wrong, and how.
@@ -42,12 +46,18 @@ def check(
             )
     if indices_tuple is not None:
         _check_indices(indices_tuple)
+        _check_range(indices_tuple, embeddings, embeddings if ref_emb is None else ref_emb)
+
+
+def as_int64(labels: Tensor | None) -> Tensor | None:
+    """Return integers that all of PyTorch can compute with: for uint16 it can do little."""
+    return None if labels is None else labels.long()
 
 
 def _check_items(
     name: str, x: Tensor, label_name: str, labels: Tensor | None, needed: bool
 ) -> None:
-    if not isinstance(x, Tensor) or x.layout != torch.strided or not x.is_floating_point():
+    if not _is_of(x, _FLOATS):
         raise UserError(f"{name} must be a dense tensor of floats, not {_kind(x)}")
     if x.ndim != 2 or x.shape[1] == 0:
         raise UserError(f"{name} must be of shape (items, dimensions), not {tuple(x.shape)}")
@@ -55,9 +65,9 @@ def _check_items(
         if needed:
             raise UserError(f"{label_name} are missing; only mined pairs can do without")
         return
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
-        raise UserError(f"{label_name} must be a tensor of integers, not {_kind(labels)}")
-    if labels.dtype in _NOT_INTEGERS or labels.shape != x.shape[:1]:
+    if not _is_of(labels, _INTEGERS):
+        raise UserError(f"{label_name} must be a dense tensor of integers, not {_kind(labels)}")
+    if labels.shape != x.shape[:1]:
         raise UserError(
             f"{label_name} must be one integer for each of the {len(x)} rows of {name}; they are "
             f"{_kind(labels)} of shape {tuple(labels.shape)}"
@@ -65,18 +75,44 @@ def _check_items(
 
 
 def _check_indices(indices: tuple[Tensor, ...]) -> None:
+    if not isinstance(indices, tuple | list):
+        raise UserError(f"indices_tuple must be a tuple of tensors, not {_kind(indices)}")
     form = _FORMS.get(len(indices))
     if form is None:
         raise UserError(
             f"indices_tuple has {len(indices)} tensors; it takes {' or '.join(_FORMS.values())}"
         )
+    for part in indices:
+        if not _is_of(part, _INTEGERS):
+            raise UserError(f"indices_tuple must hold tensors of integers, not {_kind(part)}")
+        if part.ndim != 1:
+            raise UserError(
+                f"indices_tuple must hold tensors of one dimension, not of {tuple(part.shape)}"
+            )
     lengths = [len(part) for part in indices]
     paired = lengths[0] == lengths[1] and lengths[-2] == lengths[-1]
     if not paired or (len(indices) == 3 and len(set(lengths)) > 1):
         raise UserError(f"indices_tuple has lengths {lengths}; it takes {form}")
-    for part in indices:
-        if part.device.type == "cpu" and len(part) and int(part.min()) < 0:
+
+
+def _check_range(indices: tuple[Tensor, ...], embeddings: Tensor, gallery: Tensor) -> None:
+    for place, part in enumerate(indices):
+        if part.device.type != "cpu" or not len(part):
+            continue
+        of_anchors = place == 0 or (place == 2 and len(indices) == 4)
+        name, x = ("embeddings", embeddings) if of_anchors else ("the gallery", gallery)
+        low, high = map(int, part.long().aminmax())
+        if low < 0:
             raise UserError("indices_tuple has negative indices; they count from 0")
+        if high >= len(x):
+            raise UserError(
+                f"indices_tuple[{place}] has the index {high}, but {name} has {len(x)} rows, "
+                "counted from 0"
+            )
+
+
+def _is_of(x: object, dtypes: tuple[torch.dtype, ...]) -> bool:
+    return isinstance(x, Tensor) and x.layout == torch.strided and x.dtype in dtypes
 
 
 def _kind(x: object) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo._precision import full_float32, upcast
 from zoo.errors import UserError
 
-from ._inputs import check
+from ._inputs import as_int64, check
 
 
 class Loss(BaseMetricLossFunction):  # type: ignore[misc]
@@ -21,7 +21,8 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
 
     It is called as the losses of pytorch-metric-learning are, and takes what its miners return.
     Whatever comes in, half precision or autocast, the work is done in float32, or in float64 if
-    that is what comes in. A batch with nothing to learn from gives 0, with a graph.
+    that is what comes in. A batch with nothing to learn from gives 0, with a graph; one with a
+    NaN or an infinity in it gives NaN, so that training can see it.
 
     Class attributes tell the tables and ``zoo.checks`` what it is.
 
@@ -60,7 +61,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
 
         Args:
             embeddings: (N, d) raw network outputs.
-            labels: (N,) int64, any values.
+            labels: (N,) integers, any values.
             indices_tuple: what a PML miner returned: the pairs or triplets to look at.
             ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out.
             ref_labels: (M,) labels of the gallery.
@@ -72,13 +73,19 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
             ref_emb = ref_labels = None
         check(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         self._check_meaning(indices_tuple, ref_emb)
+        labels, ref_labels = as_int64(labels), as_int64(ref_labels)
+        if indices_tuple is not None:
+            indices_tuple = tuple(part.to(embeddings.device).long() for part in indices_tuple)
         with full_float32(embeddings.device):
-            x = upcast(embeddings)
-            gallery = None if ref_emb is None else ref_emb.to(x.dtype)
+            x, one = _only_finite(upcast(embeddings))
+            gallery = None
+            if ref_emb is not None:
+                gallery, one_too = _only_finite(ref_emb.to(x.dtype))
+                one = one * one_too
             if not len(x) or (gallery is not None and not len(gallery)):
-                return x[:0].sum()
+                return x[:0].sum() * one
             loss: Tensor = super().forward(x, labels, indices_tuple, gallery, ref_labels)
-        return loss
+        return loss * one
 
     def _check_meaning(self, indices_tuple: object, ref_emb: object) -> None:
         name = type(self).__name__
@@ -111,6 +118,16 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
         """Return the scalar loss; ``ref_emb is embeddings`` when there is no gallery."""
 
 
+def _only_finite(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x with 0 for what is not finite, and 1, or NaN if there was any of that.
+
+    A loss that is multiplied by it is as it was, or NaN. It cannot be left to the formulas: a mask,
+    a maximum or a histogram hides a NaN or breaks on it. No GPU has to wait for this.
+    """
+    fine = x.isfinite()
+    return x.masked_fill(~fine, 0), torch.where(fine.all(), x.new_ones(()), torch.nan)
+
+
 class Unit(NamedTuple):
     """Rows on the unit sphere, f (N, d), and the norms (N, 1) that they had."""
 
@@ -138,10 +155,10 @@ def unit_sphere(x: Tensor, eps: float = 1e-12) -> Unit:
 def unit(x: Tensor) -> Tensor:
     """Return the rows of x on the unit sphere, to differentiate; a zero row stays and gets none.
 
-    As :func:`unit_sphere`, it divides by the largest entry first.
+    As :func:`unit_sphere`, it divides by the largest entry first. A row with a NaN becomes NaN.
     """
     largest = x.detach().abs().amax(dim=1, keepdim=True)
-    fine = largest > 1e-12
+    fine = ~(largest <= 1e-12)
     scaled = torch.where(fine, x / torch.where(fine, largest, 1), 0)
     norm: Tensor = torch.linalg.vector_norm(torch.where(fine, scaled, 1), dim=1, keepdim=True)
     return scaled / norm

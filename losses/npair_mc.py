@@ -8,6 +8,7 @@ from typing import ClassVar
 from pytorch_metric_learning.distances import DotProductSimilarity
 from pytorch_metric_learning.losses import NPairsLoss
 from pytorch_metric_learning.regularizers import LpRegularizer
+from torch import Tensor
 
 from zoo.errors import UserError
 
@@ -65,3 +66,16 @@ class NPairMCLoss(PMLLoss):
             )
         )
         self.l2_weight = l2_weight
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return what PML's loss gives; it takes one pair of each class, mined pairs too."""
+        if labels is None:
+            raise UserError("labels are missing; NPairMCLoss cannot do without for mined pairs")
+        return super().value(embeddings, labels, indices_tuple, ref_emb, ref_labels)

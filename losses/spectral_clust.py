@@ -80,7 +80,11 @@ class _Spectral(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, labels: Tensor) -> Tensor:
         f = embeddings.double()
-        f = f / f.abs().amax().clamp_min(1e-300)  # L is the same; its squares cannot overflow
+        # L is the same for f of any length, and its squares cannot overflow then. Below 1e-30 f
+        # counts as 0: its gradient, of order 1 / length, would overflow in float32.
+        length = f.abs().amax()
+        length = length.masked_fill(length <= 1e-30, torch.inf)
+        f = f / length
         same = (labels[:, None] == labels).double()
         c = same / same.sum(1)
         u, s, vh = torch.linalg.svd(f, full_matrices=False)
@@ -91,7 +95,6 @@ class _Spectral(torch.autograd.Function):
         projected = c @ u
         left = c @ ((u * inverse) @ vh)  # C (F+)^T
         grad = -2 * (left - u @ (u.T @ left))
-        length = embeddings.double().abs().amax().clamp_min(1e-300)
         ctx.save_for_backward((grad / length).to(embeddings.dtype))
         value: Tensor = c.diagonal().sum() - (u * projected).sum()
         return value.to(embeddings.dtype)

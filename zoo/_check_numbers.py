@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from zoo import _check_batches as batches
 from zoo import _check_compare as compare
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
 from zoo._check_compare import hold, hold_finite, require_same, saying
-from zoo._check_subject import Subject
+from zoo._check_subject import CheckFailedError, Subject, call
 
 # ---- gradients and precision
 
@@ -153,6 +154,34 @@ def check_zero_rows(subject: Subject) -> None:
     some[[0, 5]] = 0
     for x in (some, torch.zeros_like(some)):
         hold_finite(subject, Batch(x, batch.y))
+
+
+def check_nan_embeddings(subject: Subject) -> None:
+    """Embeddings with a NaN give NaN, or an error, and so does a gallery: training has to see it.
+
+    Every comparison with NaN is false. So a mask, a clamp or a maximum may lose it, and training
+    goes on with a network that gives nothing else.
+    """
+    batch = batches.clusters(3, 4)
+    galleries = (False, True) if subject.takes("ref_emb") else (False,)
+    for rows, which in ((slice(1), "one of the embeddings"), (slice(None), "all embeddings")):
+        x = batch.x.float()
+        x[rows] = torch.nan
+        for of_gallery in galleries:
+            where = f"{which} of the gallery" if of_gallery else which
+            _require_nan(subject, Batch(x, batch.y), batch.x.float() if of_gallery else None, where)
+
+
+def _require_nan(subject: Subject, bad: Batch, queries: Tensor | None, where: str) -> None:
+    gallery = {} if queries is None else {"ref_emb": bad.x, "ref_labels": bad.y}
+    try:
+        value = call(subject.build(), bad.x if queries is None else queries, bad.y, **gallery)
+    except CheckFailedError as error:
+        if error.__cause__ is None:
+            raise
+        return  # an error tells as well
+    if value.isfinite():
+        raise CheckFailedError(f"with NaN in {where} the value is {float(value):.6g}, not NaN")
 
 
 # ---- odd batches: no exception, a finite value with a graph, a finite gradient

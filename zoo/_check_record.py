@@ -25,7 +25,7 @@ def read() -> dict[str, dict[str, Any]]:
 
 
 def in_short(counts: dict[str, Any] | None) -> str:
-    """Return counts of outcomes in a few characters: "29", "27, 1 as expected", "2 fail"."""
+    """Return counts of outcomes in a few characters: "30 pass", "27 pass, 1 cannot", "2 fail"."""
     if counts is None:
         return ""
     failed = counts.get("failed", 0) + counts.get("unexpected pass", 0)

@@ -20,8 +20,9 @@ WRONG = {
     "no dimensions": ((X[:, :0], Y), r"of shape \(items, dimensions\), not \(6, 0\)"),
     "no labels": ((X,), "labels are missing"),
     "fewer labels": ((X, Y[:5]), "one integer for each of the 6 rows of embeddings"),
-    "labels of floats": ((X, Y.float()), "labels must be a tensor of integers, not float32"),
-    "labels of truth": ((X, Y == 1), "they are bool of shape"),
+    "labels of floats": ((X, Y.float()), "labels must be a dense tensor of integers, not float32"),
+    "labels of truth": ((X, Y == 1), "labels must be a dense tensor of integers, not bool"),
+    "float8": ((X.to(torch.float8_e4m3fn), Y), "dense tensor of floats, not float8_e4m3fn"),
     "a square of labels": ((X, Y[:, None]), r"they are int64 of shape \(6, 1\)"),
     "a gallery without labels": ((X, Y, None, X[:2]), "ref_labels is missing"),
     "labels without a gallery": ((X, Y, None, None, Y), "ref_emb is missing"),
@@ -31,6 +32,19 @@ WRONG = {
     "unequal triplets": ((X, Y, (A, B, B[:1])), r"lengths \[2, 2, 1\]; it takes three of equal"),
     "unequal pairs": ((X, Y, (A, B[:1], A, B)), r"lengths \[2, 1, 2, 2\]; it takes four"),
     "negative indices": ((X, Y, (A, B, A - 1, B)), "negative indices"),
+    "an anchor too many": ((X, Y, (A + 5, A, B)), r"\[0\] has the index 6, but embeddings has 6"),
+    "a negative too many": (
+        (X, Y, (A, B, A, B + 3)),
+        r"\[3\] has the index 6, but the gall",
+    ),
+    "no tuple": ((X, Y, A), "indices_tuple must be a tuple of tensors, not int64"),
+    "a dict": ((X, Y, {0: A}), "indices_tuple must be a tuple of tensors, not dict"),
+    "lists of indices": ((X, Y, ([0, 1], A, B)), "must hold tensors of integers, not list"),
+    "text for indices": ((X, Y, (A, B, "ab")), "must hold tensors of integers, not str"),
+    "indices of floats": ((X, Y, (A.float(), A, B)), "must hold tensors of integers, not float32"),
+    "indices of truth": ((X, Y, (A, B, A == 1)), "must hold tensors of integers, not bool"),
+    "single indices": ((X, Y, (A[0], A[1], B[0])), r"tensors of one dimension, not of \(\)"),
+    "a square of indices": ((X, Y, (A[None],) * 3), r"of one dimension, not of \(1, 2\)"),
 }
 
 
@@ -72,3 +86,56 @@ def test_mined_pairs_need_no_labels():
     pairs = zoo.build("miners", "pml.MultiSimilarityMiner", epsilon=2.0)(X, Y)
     loss = zoo.build("losses", "ice")
     assert float(loss(X, None, pairs)) == pytest.approx(float(loss(X, Y)))
+
+
+def test_indices_are_of_the_gallery():
+    pairs = (A, B + 4, A, B + 4)
+    loss = zoo.build("losses", "ice")
+    assert loss(X, Y, pairs, X.repeat(2, 1), Y.repeat(2)).isfinite()
+    with pytest.raises(UserError, match=r"indices_tuple\[2\] has the index 7, but embeddings"):
+        loss(X, Y, (A, A, B + 4, A), X.repeat(2, 1), Y.repeat(2))
+
+
+@pytest.mark.parametrize("name", zoo.names("losses"))
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_integers_without_a_sign_are_integers(build_loss, name, dtype):
+    torch.manual_seed(0)
+    loss = build_loss(name).eval()
+    assert torch.equal(loss(X, Y.to(dtype)), loss(X, Y))
+    if loss.mined:
+        few, wanted = (tuple(part.to(t) for part in (A, B, B + 1)) for t in (dtype, torch.int64))
+        assert torch.equal(loss(X, Y, few), loss(X, Y, wanted))
+
+
+@pytest.mark.parametrize("name", zoo.names("losses"))
+def test_mined_pairs_without_labels_are_taken_or_refused(build_loss, name):
+    loss = build_loss(name)
+    if name == "npair_mc" or not loss.mined:
+        with pytest.raises(UserError):
+            loss(X, None, (A, B, B + 1))
+    else:
+        assert loss(X, None, (A, B, B + 1)).isfinite()
+
+
+@pytest.mark.parametrize("name", zoo.names("losses"))
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("rows", [slice(1), slice(None)], ids=["one", "all"])
+def test_what_is_not_finite_gives_nan(build_loss, name, number, rows):
+    loss = build_loss(name)
+    bad = X.clone()
+    bad[rows] = number
+    x = bad.clone().requires_grad_()
+    value = loss(x, Y)
+    value.backward()
+    assert value.isnan()
+    if loss.gallery:
+        assert loss(X, Y, None, bad, Y).isnan()
+        assert loss(X[:0], Y[:0], None, bad, Y).isnan()
+
+
+@pytest.mark.parametrize("name", ["normface", "arcface", "proxy_anchor", "soft_triple"])
+def test_weights_that_are_nan_are_not_hidden(build_loss, name):
+    loss = build_loss(name)
+    with torch.no_grad():
+        next(loss.parameters()).fill_(torch.nan)
+    assert loss(X, Y).isnan()

@@ -100,3 +100,14 @@ def test_its_size_does_not_matter(build_loss, make_batch, derive, size):
     scaled, gradient_of_scaled = derive(lambda f: loss(f, labels), x * size)
     torch.testing.assert_close(scaled, value)
     torch.testing.assert_close(gradient_of_scaled * size, gradient)
+
+
+@pytest.mark.parametrize("length", [1e-42, 1e-32])
+def test_embeddings_next_to_zero_have_no_gradient(build_loss, length):
+    """That of embeddings of length 1e-42, of order 1e42, is no float32."""
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)) * length
+    x.requires_grad_()
+    value = build_loss("spectral_clust")(x, torch.arange(8) % 3)
+    value.backward()
+    assert value == 3
+    assert not x.grad.any()
