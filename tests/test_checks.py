@@ -502,6 +502,40 @@ def test_required_arguments_may_be_said_by_the_class():
     assert Subject(Demanding, {"factor": 3.0}).build().factor == 3
 
 
+class RaisesKind(SoundLoss):
+    @property
+    def kind(self):
+        raise RuntimeError("which?")
+
+
+def saying(**attributes):
+    return type("Says", (SoundLoss,), attributes)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (saying(expected_failures=None), "expected_failures of Says must be a dict of names of ch"),
+        (saying(expected_failures=3), r"{check: reason}, not 3"),
+        (
+            saying(expected_failures=["check_rotation"]),
+            r"{check: reason}, not \['check_rotation'\]",
+        ),
+        (saying(expected_failures={"check_rotation": None}), "expected_failures of Says must be"),
+        (
+            saying(check_arguments=7),
+            r"check_arguments of Says must be a dict of arguments.*, not 7",
+        ),
+        (saying(kind=3), "kind of Says must be text, such as 'pair', not 3"),
+        (saying(mined="no"), "mined of Says must be True or False, not 'no'"),
+        (RaisesKind, "reading kind of RaisesKind failed: RuntimeError: which?"),
+    ],
+)
+def test_what_a_loss_says_of_itself_is_checked(loss, message):
+    with pytest.raises(UserError, match=message):
+        checks.run(loss)
+
+
 def test_random_state_is_left_alone():
     torch.manual_seed(5)
     wanted = torch.rand(3)
@@ -574,6 +608,30 @@ def test_a_loss_that_always_raises_says_so_once(command, monkeypatch, tmp_path):
     assert out.count("it raised NotImplementedError: not yet (unfinished_loss.py:4)") == 1
     assert "the same in 25 more checks: check_float32, check_half_precision" in out
     assert "unfinished_loss:Nan: 26 failed, 1 passed, 3 not applicable" in out  # no emoji for :Nan:
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "message"),
+    [
+        ("sys.exit()", 2, "cannot import 'quits': SystemExit:"),
+        (
+            "class Mine(Base):\n  def __init__(self): sys.exit(0)",
+            2,
+            "building quits:Mine failed: Sys",
+        ),
+        ("class Mine(Base):\n  def forward(self, x, y): sys.exit(0)", 1, "it raised SystemExit: 0"),
+        ("class Mine(Base):\n  def parameters(self): sys.exit(0)", 1, "failed: SystemExit: 0"),
+    ],
+)
+def test_a_loss_that_ends_the_process_fails(
+    command, monkeypatch, tmp_path, source, status, message
+):
+    (tmp_path / "quits.py").write_text(f"import sys\nfrom torch.nn import Module as Base\n{source}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "quits", raising=False)
+    ended, out, err = command("quits:Mine", "--only", "check_learning")
+    assert ended == status
+    assert message in " ".join((out + err).split())
 
 
 def test_the_checks_are_listed(command):

@@ -218,6 +218,7 @@ BROKEN = {
     "syntax": ("plug:Loss", "class Loss(:", "SyntaxError"),
     "dependency": ("plug:Loss", "import not_installed_x\nclass Loss: ...", "not_installed_x"),
     "raises": ("plug:Loss", "raise RuntimeError('boom')\nclass Loss: ...", "boom"),
+    "module": ("plug", "class Loss: ...", "names a module, not a class; it should be plug:<Class>"),
 }
 
 
@@ -257,6 +258,34 @@ def test_what_only_breaks_when_used_is_told_then(monkeypatch, plug):
     assert "ZeroDivisionError" in zoo.describe("losses", "late").broken
     with pytest.raises(UserError, match="ZeroDivisionError"):
         zoo.build("losses", "late")
+
+
+def test_a_plugin_that_ends_the_process_is_broken(monkeypatch, plug):
+    plug("import sys\nsys.exit()\nclass Loss: ...")
+    claim(monkeypatch, "losses", ("quits", "plug:Loss", "quitter 0.1"))
+    assert "SystemExit" in zoo.describe("losses", "quits").broken
+    plug("import sys\nclass Loss:\n    def __init__(self): sys.exit()")
+    with pytest.raises(UserError, match="building quits failed: SystemExit"):
+        zoo.build("losses", "quits")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("...", "its class has no variants(), a static method that lists the members"),
+        ("variants = 3", "its variants() cannot be listed: TypeError"),
+        ("def variants(): exit()", "its variants() cannot be listed: SystemExit"),
+    ],
+)
+def test_a_family_that_does_not_list_its_members_is_broken(monkeypatch, plug, body, reason):
+    plug(f"class Family:\n    {body}")
+    claim(monkeypatch, "losses", ("odd.*", "plug:Family", "odd 0.1"))
+    for name in ("odd.*", "odd.b"):
+        assert reason in zoo.describe("losses", name).broken
+    with pytest.raises(UserError, match=re.escape("'odd.*' of odd 0.1 is broken")):
+        zoo.build("losses", "odd.b")
+    with pytest.raises(UserError, match=r"did you mean ice\?"):
+        zoo.build("losses", "icee")
 
 
 @pytest.mark.parametrize(

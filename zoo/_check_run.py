@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from zoo._check_subject import CheckFailedError, NotApplicableError, Subject
-from zoo.errors import UserError, blame, did_you_mean
+from zoo.errors import FAILURES, UserError, blame, did_you_mean
 
 Check: TypeAlias = "Callable[[Subject], None]"
 Outcome: TypeAlias = Literal[
@@ -145,7 +145,7 @@ def _outcome(check: Check, subject: Subject, expected: str | None) -> tuple[Outc
         return "failed", str(error), error.fault
     except UserError:
         raise
-    except Exception as error:  # noqa: BLE001 - it is a stranger's: let the other checks run
+    except FAILURES as error:  # it is a stranger's: let the other checks run
         return "failed", str(blame(check.__name__, error)), str(blame("it", error))
     if expected is not None:
         note = f"expected to fail: {expected}; take it out if that is mended"

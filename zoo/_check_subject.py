@@ -22,8 +22,18 @@ from zoo._arguments import check as check_arguments
 from zoo._arguments import parameters_of
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
 from zoo.base import RUNTIME
-from zoo.errors import UserError, blame, did_you_mean, frame_of
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of
 
+_BOOL = (bool, "True or False")
+_ATTRIBUTES: dict[str, tuple[type, str]] = {
+    "kind": (str, "text, such as 'pair'"),
+    "gallery": _BOOL,
+    "mined": _BOOL,
+    "normalises": _BOOL,
+    "random": _BOOL,
+    "expected_failures": (Mapping, "a dict of names of checks and reasons, {check: reason}"),
+    "check_arguments": (Mapping, "a dict of arguments, {name: value}"),
+}
 SIZES = {"num_classes": CLASSES, "embedding_size": DIMENSIONS}
 
 
@@ -98,10 +108,12 @@ class Subject:
         self.target: Any = loss if not isinstance(loss, str) else _find(loss)
         self.short = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
         given = ", ".join(f"{key}={value}" for key, value in (arguments or {}).items())
-        self.arguments = {**getattr(self.target, "check_arguments", {}), **(arguments or {})}
+        said = _said(self.target, "check_arguments", self.short)
+        self.arguments = {**said, **(arguments or {})}
         self.name = f"{self.short}({given})" if given else self.short
         self._first: dict[int, nn.Module] = {}
         self.build()  # what is wrong with the arguments is said now
+        _ = self.traits  # and with what it says of itself
 
     def build(self, seed: int = 0) -> nn.Module:
         """Return a new loss in float32; the seed decides the weights that it starts from."""
@@ -109,7 +121,7 @@ class Subject:
             self._first[seed] = self._construct(seed)
         try:
             return copy.deepcopy(self._first[seed])  # ten times as fast as building
-        except Exception:  # noqa: BLE001 - not everything can be copied
+        except FAILURES:  # not everything can be copied
             return self._construct(seed)
 
     def _construct(self, seed: int) -> nn.Module:
@@ -132,23 +144,24 @@ class Subject:
             return self.target(**{**supplied, **self.arguments})
         except UserError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise blame(f"building {self.short}", error) from error
 
     @cached_property
     def traits(self) -> Traits:
         """What the loss says of itself, or what its constructor lets guess."""
         loss = self.build()
-        kind = getattr(loss, "kind", None)
+        said = {name: _said(loss, name, self.short) for name in _ATTRIBUTES}
+        kind = said["kind"]
         declared = {p.name for p in parameters_of(self.target)}
         return Traits(
             kind=kind,
-            gallery=getattr(loss, "gallery", None),
-            mined=getattr(loss, "mined", None),
-            normalises=getattr(loss, "normalises", None),
-            random=bool(getattr(loss, "random", False)),
+            gallery=said["gallery"],
+            mined=said["mined"],
+            normalises=said["normalises"],
+            random=bool(said["random"]),
             own_classes=kind in ("proxy", "classifier") or "num_classes" in declared,
-            expected_failures=getattr(loss, "expected_failures", {}),
+            expected_failures=said["expected_failures"],
         )
 
     def takes(self, argument: str) -> bool:
@@ -213,7 +226,7 @@ def blaming(what: str) -> Iterator[None]:
     """Turn what a loss raises into a failure of the check that says where it was raised."""
     try:
         yield
-    except Exception as error:
+    except FAILURES as error:
         frame = frame_of(error)
         where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
         reason = textwrap.shorten(str(error), 160, placeholder=" ...")
@@ -221,6 +234,27 @@ def blaming(what: str) -> Iterator[None]:
             f"{what} raised {type(error).__name__}: {reason}{where}",
             type(error).__name__,
         ) from error
+
+
+def _said(owner: Any, attribute: str, name: str) -> Any:
+    """Return what a loss says of itself in an attribute; None or {} where it says nothing.
+
+    Raises:
+        UserError: if it cannot be read, or is of the wrong type.
+    """
+    wanted, in_words = _ATTRIBUTES[attribute]
+    nothing = {} if wanted is Mapping else None
+    try:
+        value = getattr(owner, attribute, nothing)
+    except FAILURES as error:
+        raise blame(f"reading {attribute} of {name}", error) from error
+    fits = value is nothing or isinstance(value, wanted)
+    if isinstance(value, Mapping):
+        reasons = value.values() if attribute == "expected_failures" else ()
+        fits = fits and all(isinstance(text, str) for text in [*value, *reasons])
+    if not fits:
+        raise UserError(f"{attribute} of {name} must be {in_words}, not {value!r:.100}")
+    return value
 
 
 def _find(name: str) -> Any:
@@ -248,7 +282,7 @@ def _import(module: str) -> Any:
         sys.path.insert(0, "")
     try:
         return importlib.import_module(module)
-    except Exception as error:
+    except FAILURES as error:
         told = isinstance(error, ImportError | SyntaxError)  # which say themselves what and where
         frame = None if told else frame_of(error)
         where = f" ({frame.filename}:{frame.lineno})" if frame else ""

@@ -44,7 +44,7 @@ def read(target: str) -> Text:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError) as error:
         return Text(broken=f"{type(error).__name__}: {error}")
-    broken = _import_problem(tree)
+    broken = _import_problem(tree) or (None if name else no_class(module))
     if broken:
         return Text(broken=broken)
     for node in tree.body:
@@ -54,6 +54,11 @@ def read(target: str) -> Text:
     if _may_define(tree, name.split(".")[0]):
         return Text()
     return Text(broken=f"{module} does not define {name}")
+
+
+def no_class(module: str) -> str:
+    """Return what to say of an entry point that names a module alone."""
+    return f"its entry point names a module, not a class; it should be {module}:<Class>"
 
 
 def defaults(target: str) -> dict[str, object] | None:

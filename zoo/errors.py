@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import traceback
 
 
+FAILURES = (Exception, SystemExit)
+"""What may come of a stranger's code; ``sys.exit()`` in it must not end the command as if well."""
+
+
 class UserError(ValueError):
     """What the user gave cannot be used; the message says what, where, and what to do.
 
@@ -37,7 +41,7 @@ def one_of(names: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def blame(what: str, error: Exception) -> UserError:
+def blame(what: str, error: BaseException) -> UserError:
     """Return in one message that a component failed: what it said, and in which call."""
     frame = frame_of(error)
     where = f" ({_place(frame)})" if frame else ""
@@ -47,7 +51,7 @@ def blame(what: str, error: Exception) -> UserError:
     )
 
 
-def frame_of(error: Exception) -> traceback.FrameSummary | None:
+def frame_of(error: BaseException) -> traceback.FrameSummary | None:
     """Return the innermost call that raised an error, but for those of torch and of a check."""
     import traceback
 

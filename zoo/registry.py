@@ -26,7 +26,7 @@ from zoo import _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
 from zoo._near import near
 from zoo.base import RUNTIME
-from zoo.errors import UserError, blame, did_you_mean, one_of, suggest
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, suggest
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -138,13 +138,16 @@ def describe(kind: Kind, name: str) -> Component:
     found = component(kind, name)
     if found.broken:
         return found
-    if not name.endswith(".*") and _claim(kind, name).entry.name.endswith(".*"):
-        _resolve(kind, name)  # is there such a member?
+    claim = _claim(kind, name)
+    of_family = claim.entry.name.endswith(".*")
     try:
-        target = load(kind, name)
+        target = _load(claim, name)
+        members = _variants(claim, target) if of_family else []
     except UserError as error:
         return replace(found, broken=str(error))
-    bound = {"variant"} if _claim(kind, name).entry.name.endswith(".*") else set()
+    if of_family and not name.endswith(".*"):
+        _check_member(kind, claim, name, members)
+    bound = {"variant"} if of_family else set()
     known = tuple(p for p in parameters_of(target) if p.name not in bound)
     return replace(found, parameters=known, summary=_first_line(target) or found.summary)
 
@@ -177,7 +180,7 @@ def assemble(
         raise
     except ValueError as error:  # the constructor's own check of its arguments
         raise UserError(f"{name}: {error}") from error
-    except Exception as error:  # what it did not check
+    except FAILURES as error:  # what it did not check
         raise blame(f"building {name}", error) from error
 
 
@@ -308,24 +311,46 @@ def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
     target = _load(claim, name)
     if not claim.entry.name.endswith(".*"):
         return target, {}
+    return target, {"variant": _check_member(kind, claim, name, _variants(claim, target))}
+
+
+def _variants(claim: _Claim, target: Any) -> list[str]:
+    """Return the members of a family, as its class lists them."""
+    try:
+        return [str(member) for member in target.variants()]
+    except FAILURES as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{_broken(claim)}: its variants() cannot be listed: {reason}") from error
+
+
+def _check_member(kind: Kind, claim: _Claim, name: str, known: list[str]) -> str:
+    """Return the variant that a name stands for; UserError if the family has no such member."""
     variant = name.split(".", 1)[1]
-    known = target.variants()
     if variant not in known:
         family = claim.entry.name
         hint = suggest(family[:-1] + member for member in near(variant, known))
         hint = hint or f"; `zoo show {kind} {family}` lists them"
         raise UserError(f"{family[:-2]} has no {_one(kind)} named {variant!r}{hint}")
-    return target, {"variant": variant}
+    return variant
+
+
+def _broken(claim: _Claim) -> str:
+    return f"{claim.entry.name!r} of {claim.distribution} is broken"
 
 
 def _load(claim: _Claim, name: str) -> Any:
     try:
         target = claim.load()
-    except Exception as error:
+    except FAILURES as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{name!r} of {claim.distribution} is broken: {reason}") from error
     if not callable(target):
-        raise UserError(f"{name!r} of {claim.distribution} is broken: it is not a class")
+        _, _, of_module = claim.entry.value.partition(":")
+        reason = "it is not a class" if of_module else _source.no_class(claim.entry.value)
+        raise UserError(f"{name!r} of {claim.distribution} is broken: {reason}")
+    if claim.entry.name.endswith(".*") and not hasattr(target, "variants"):
+        reason = "its class has no variants(), a static method that lists the members of the family"
+        raise UserError(f"{_broken(claim)}: {reason}")
     return target
 
 
@@ -416,7 +441,9 @@ def _members(kind: Kind) -> list[str]:
     for family in names(kind):
         if family.endswith(".*"):
             with contextlib.suppress(UserError):
-                found += [family[:-1] + member for member in load(kind, family).variants()]
+                claim = _claim(kind, family)
+                members = _variants(claim, _load(claim, family))
+                found += [family[:-1] + member for member in members]
     return found
 
 
