@@ -36,8 +36,8 @@ class Chosen:
             self._weights = {k: w.detach().to("cpu", copy=True) for k, w in weights.items()}
 
     def restore(self, network: nn.Module) -> None:
-        """Give a network, which is at the last iterate, the weights of the chosen one."""
-        if self.keep:
+        """Give a network the weights of the chosen iterate, if it does not have them already."""
+        if self._weights:
             network.load_state_dict(self._weights)
 
     def state_dict(self) -> dict[str, Any]:
@@ -47,4 +47,4 @@ class Chosen:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a choice so far."""
         self.iteration, self.recall = state["iteration"], state["recall"]
-        self._weights = state["weights"]
+        self._weights = state.get("weights", {})

@@ -420,6 +420,9 @@ class _Training:
         }
         if self.chosen is not None:
             state["chosen"] = self.chosen.state_dict()
+            if self.chosen.keep and self.trainer.iteration == self.config.train.iterations:
+                # Whoever takes the network from here shall have the one that is tested.
+                state["embedder"] = state["chosen"].pop("weights")
         self.folder.save_checkpoint(state)
         self.clock.start()
 
