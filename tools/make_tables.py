@@ -34,6 +34,19 @@ def runs(name: str) -> str:
     return f"{table}\n{'; '.join(sorted(settings))}.\n"
 
 
+def levels(name: str) -> str:
+    """Return Recall@1 in percent of each level alone and of all together."""
+    lines = []
+    for run in leaderboard.load(RESULTS / "runs" / name):
+        alone = {level: scores["1"] for level, scores in run["recall_of_levels"].items()}
+        if not lines:
+            heads = ["loss", *alone, "together"]
+            lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+        found = [*alone.values(), run["recall"]["1"]]
+        lines.append(f"| {run['loss']} | " + " | ".join(f"{100 * r:.2f}" for r in found) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def ice(name: str) -> str:
     """Return the table of benchmarks/ice.py."""
     report = _report(name)
@@ -109,6 +122,7 @@ def pipeline(name: str) -> str:
 MAKERS: dict[str, Callable[[], str]] = {
     "glyphs": lambda: runs("glyphs"),
     "birds": lambda: runs("birds"),
+    "birds_lmh": lambda: levels("birds_lmh"),
     "ice": lambda: ice("ice"),
     "recall": lambda: recall("recall"),
     "losses": lambda: losses("losses"),
