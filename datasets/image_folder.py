@@ -119,8 +119,8 @@ class ImageFolder:
     ) -> Survey:
         """Look at the files as they are now; unchanged ones are not read again.
 
-        Found are images that cannot be used, images that are in train and in test, and files and
-        folders that are ignored.
+        Found are a half layout, classes and images that are in train and in test, images that
+        cannot be used, and files and folders that are ignored.
 
         Args:
             root: the folder, as for the constructor.
@@ -129,7 +129,7 @@ class ImageFolder:
             max_pixels: larger images cannot be used.
 
         Raises:
-            UserError: no such folder, no such layout, or a class in train/ and in test/.
+            UserError: no such folder.
         """
         folder = _existing(root)
         found, checked = _look(folder, test_share, split_seed, max_pixels)
