@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -173,7 +175,7 @@ def check_nan_embeddings(subject: Subject) -> None:
 
 
 def _require_nan(subject: Subject, bad: Batch, queries: Tensor | None, where: str) -> None:
-    gallery = {} if queries is None else {"ref_emb": bad.x, "ref_labels": bad.y}
+    gallery: dict[str, Any] = {} if queries is None else {"ref_emb": bad.x, "ref_labels": bad.y}
     try:
         value = call(subject.build(), bad.x if queries is None else queries, bad.y, **gallery)
     except CheckFailedError as error:

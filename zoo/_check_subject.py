@@ -243,7 +243,7 @@ def _said(owner: Any, attribute: str, name: str) -> Any:
         UserError: if it cannot be read, or is of the wrong type.
     """
     wanted, in_words = _ATTRIBUTES[attribute]
-    nothing = {} if wanted is Mapping else None
+    nothing: Any = {} if wanted is Mapping else None
     try:
         value = getattr(owner, attribute, nothing)
     except FAILURES as error:
