@@ -14,7 +14,7 @@ from zoo import registry
 from zoo._fetch import UnreachableError, fetch
 from zoo._unpack import unpack
 from zoo.base import Finding, ImageDataset, Source, Split, Survey, data_command, data_dir
-from zoo.errors import UserError, blame
+from zoo.errors import FAILURES, UserError, blame
 from zoo.progress import Reporter
 
 _SPLITS: tuple[Split, ...] = get_args(Split)
@@ -43,7 +43,7 @@ def survey(name: str, root: str | None = None) -> Survey:
         found: Survey = _ask(name, arguments) if own is None else own(**arguments)
     except UserError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         raise blame(f"verifying {name}", error) from error
     return found
 

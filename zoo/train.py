@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from zoo.embedder import Embedder
-from zoo.errors import UserError, blame
+from zoo.errors import FAILURES, UserError, blame
 from zoo.pipeline import Batch
 from zoo.schema import Config, Optimizer, Schedule
 
@@ -269,7 +269,7 @@ def _blaming(what: str) -> Iterator[None]:
         yield
     except (UserError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
-    except Exception as error:
+    except FAILURES as error:
         raise blame(what, error) from error
 
 
