@@ -63,6 +63,8 @@ def _own(leaves: Mapping[_Key, str], usual: Mapping[_Key, str | None]) -> list[s
 
 def _relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings without those of a training that did not take place."""
+    if isinstance(settings.get("evaluate"), Mapping):  # left out of a run that holds nothing back
+        settings = {**settings, "evaluate": {"validation": None, **settings["evaluate"]}}
     train = settings.get("train")
     if not isinstance(train, Mapping) or train.get("iterations") != 0:
         return dict(settings)

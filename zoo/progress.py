@@ -71,20 +71,23 @@ class TrainingReport:
         self.bar.advance(self.task)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
-        """Tell of a new loss or Recall@1 (a fraction)."""
+        """Tell of a new loss or Recall@1 (a fraction); a bar goes on showing the last of the other."""
         self.loss = self.loss if loss is None else loss
         self.recall = self.recall if recall is None else recall
         speed = (iteration - self.start) / max(1e-9, time.perf_counter() - self.began)
-        parts = [f"{speed:.1f} it/s"]
-        if self.loss is not None:
-            parts.append(f"loss {self.loss:.4f}")
-        if self.recall is not None:
-            parts.append(f"{self.measure} {100 * self.recall:.2f}")
-        self.bar.update(self.task, rest="  ".join(parts))
+        self.bar.update(self.task, rest="  ".join(self._parts(speed, self.loss, self.recall)))
         if not self.reporter.live:
             left = timedelta(seconds=round((self.total - iteration) / max(1e-9, speed)))
             count = f"{iteration:>{len(str(self.total))}}/{self.total}"
-            self.reporter.say("  ".join([count, *parts, f"{left} left"]))
+            self.reporter.say("  ".join([count, *self._parts(speed, loss, recall), f"{left} left"]))
+
+    def _parts(self, speed: float, loss: float | None, recall: float | None) -> list[str]:
+        parts = [f"{speed:.1f} it/s" if speed >= 1 or not speed else f"{1 / speed:.1f} s/it"]
+        if loss is not None:
+            parts.append(f"loss {loss:.4f}")
+        if recall is not None:
+            parts.append(f"{self.measure} {100 * recall:.2f}")
+        return parts
 
 
 def stdout() -> Console:
