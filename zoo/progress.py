@@ -71,7 +71,7 @@ class TrainingReport:
         self.bar.advance(self.task)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
-        """Tell of a new loss or Recall@1 (a fraction); a bar goes on showing the last of the other."""
+        """Tell of a new loss or Recall@1 (a fraction); a bar keeps the last of the other."""
         self.loss = self.loss if loss is None else loss
         self.recall = self.recall if recall is None else recall
         speed = (iteration - self.start) / max(1e-9, time.perf_counter() - self.began)
