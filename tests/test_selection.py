@@ -267,8 +267,9 @@ def test_the_command_that_is_named_trains_it_on_all_classes():
         assert job.test
 
 
-def test_a_schedule_that_depends_on_the_iterations_keeps_them():
-    outcome = jobs.run(plan("1,3", "0", "evaluate.every=5"), reporter=QUIET)
+@pytest.mark.parametrize("more", [[], ["schedule={name: constant, warmup: 11}"]])
+def test_a_schedule_that_depends_on_the_iterations_keeps_them(more):
+    outcome = jobs.run(plan("1,3", "0", "evaluate.every=5", *more), reporter=QUIET)
     command = shown(outcome.choices[0]).splitlines()[-1]
     assert command.endswith("evaluate.validation=null evaluate.every=null")
 

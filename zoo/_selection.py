@@ -240,7 +240,8 @@ def _on_all_classes(entrant: Entrant) -> str:
     if config.evaluate.every is not None:
         command.append("evaluate.every=null")
         found = statistics.median_low([r["iteration"] for r in entrant.records if r])
-        if config.schedule.name in ("constant", "step") and found >= config.schedule.warmup:
+        shorter = config.schedule.warmup <= found < config.train.iterations
+        if shorter and config.schedule.name in ("constant", "step"):
             command.append(f"train.iterations={found}")
     seeds = [str(job.config.seed) for job in entrant.jobs]
     return shlex.join([*command, *(["--seeds", ",".join(seeds)] if len(seeds) > 1 else [])])
