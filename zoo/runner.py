@@ -244,8 +244,7 @@ def evaluate(
     """Embed a data set, by default the test split, and measure all that the config asks for."""
     dataset = experiment.test if dataset is None else dataset
     embeddings, features = embed(experiment, dataset, reporter)
-    spec, labels = experiment.config.evaluate, dataset.labels
-    measure = partial(recall_at_k, labels=labels, ks=spec.ks, backend=spec.backend)
+    spec, measure = experiment.config.evaluate, _measure(experiment, dataset)
     names = experiment.embedder.level_names
     levels = zip(names, experiment.embedder.levels(embeddings), strict=True)
     return Evaluation(
@@ -253,6 +252,12 @@ def evaluate(
         measure(features) if spec.features else None,
         {name: measure(level) for name, level in levels} if len(names) > 1 else {},
     )
+
+
+def _measure(experiment: Experiment, dataset: ImageDataset) -> Callable[[Tensor], Recall]:
+    """Return what measures embeddings of a data set as the config asks."""
+    spec = experiment.config.evaluate
+    return partial(recall_at_k, labels=dataset.labels, ks=spec.ks, backend=spec.backend)
 
 
 def _run(
@@ -443,13 +448,20 @@ class _Training:
             report.show(trainer.iteration, loss=sum(levels))
         if self._measures():
             self.clock.stop()
-            recall = evaluate(self.experiment, self.reporter, self.experiment.validation).recall
+            recall = self._recall()
             key = "recall" if self.chosen is None else "recall_of_validation"
             self.folder.append({"iteration": trainer.iteration, key: _scores(recall)})
             if self.chosen is not None:
                 self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
+
+    def _recall(self) -> Recall:
+        """Measure the embedding alone; features below it and single levels count at the end."""
+        held_out = self.experiment.validation
+        dataset = self.experiment.test if held_out is None else held_out
+        embeddings, _ = embed(self.experiment, dataset, self.reporter)
+        return _measure(self.experiment, dataset)(embeddings)
 
     def _measures(self) -> bool:
         """Whether Recall@K is due; at the end that of the test classes comes after training."""
