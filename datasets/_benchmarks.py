@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zoo._words import counted
-from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_dir
+from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_dir, given_folder
 from zoo.errors import UserError
 
 from ._images import MAX_PIXELS, check_split, load_rgb, show_progress
@@ -169,7 +169,7 @@ class Benchmark(ABC):
 
     @classmethod
     def _root(cls, root: str | None) -> Path:
-        return data_dir(cls.name) if root is None else _expanded(root)
+        return data_dir(cls.name) if root is None else given_folder("dataset.root=", root)
 
     @classmethod
     def _find(cls, root: Path) -> _Found:
@@ -313,15 +313,6 @@ def _is_plain(name: str) -> bool:
 
 
 # ---- what is on disk
-
-
-def _expanded(root: str) -> Path:
-    if not root or "\0" in root:
-        raise UserError(f"dataset.root={root!r} is no folder; leave it out for the usual one")
-    try:
-        return Path(root).expanduser().absolute()
-    except RuntimeError as error:  # ~ of nobody
-        raise UserError(f"dataset.root={root!r}: {error}") from error
 
 
 def _holds(folder: Path) -> Callable[[str], bool]:

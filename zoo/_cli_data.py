@@ -58,6 +58,7 @@ def verify(name: str, root: str | None) -> None:
     Examples: [cyan]zoo data verify sop[/], [cyan]zoo data verify image_folder --root photographs[/]
     """
     from zoo import _data
+    from zoo._words import counted
 
     found = _data.survey(name, root)
     console = stdout()
@@ -71,7 +72,7 @@ def verify(name: str, root: str | None) -> None:
     if len(shown) < len(findings):
         console.print(f"and {len(findings) - len(shown):,} more; all of them with | cat")
     counts = Counter(one.severity for one in findings)
-    bad = [_count(counts[one], one) for one in ("error", "warning") if counts[one]]
+    bad = [counted(counts[one], one) for one in ("error", "warning") if counts[one]]
     console.print(f"{name}: {' and '.join(bad) or 'nothing is wrong'}", markup=False)
     if bad:
         raise Exit(1)
@@ -129,6 +130,7 @@ def _row(component: Component) -> tuple[str, ...]:
 def _place(name: str, target: Any) -> tuple[str, str]:
     """Return the size of a data set on this machine, and where it is or what to do."""
     from zoo import _data
+    from zoo._words import counted
 
     if not getattr(target, "sources", ()):
         wants = any(p.name == "root" for p in registry.describe("datasets", name).parameters)
@@ -143,7 +145,7 @@ def _place(name: str, target: Any) -> tuple[str, str]:
     where = escape(f"{_plain(str(found.folder))}\n{found.layout}")
     errors = sum(one.severity == "error" for one in found.findings)
     if errors:
-        wrong = _count(errors, "error")
+        wrong = counted(errors, "error")
         where += f"\n[red]{wrong}; zoo data verify {escape(name)}[/]"
     return decimal(_data.size(found.folder or folder)), where
 
@@ -177,10 +179,6 @@ def _findings(findings: Sequence[Finding]) -> Table:
         where, what = escape(_plain(one.where)), escape(_plain(one.what))
         table.add_row(f"[{_COLOURS[one.severity]}]{one.severity}[/]", where, what)
     return table
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + "s" * (number != 1)
 
 
 def _plain(text: str) -> str:

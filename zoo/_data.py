@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 from zoo import registry
 from zoo._fetch import UnreachableError, fetch
 from zoo._unpack import unpack
-from zoo.base import Finding, ImageDataset, Source, Split, Survey, data_command, data_dir
+from zoo.base import (
+    Finding,
+    ImageDataset,
+    Source,
+    Split,
+    Survey,
+    data_command,
+    data_dir,
+    given_folder,
+)
 from zoo.errors import FAILURES, UserError, blame
 from zoo.progress import Reporter
 
@@ -74,7 +83,7 @@ def download(
     reporter = reporter or Reporter()
     target = registry.load("datasets", name)
     sources = _mirrored(name, getattr(target, "sources", ()), urls)
-    folder = data_dir(name) if root is None else _expanded(root)
+    folder = data_dir(name) if root is None else given_folder("--root ", root)
     before = _look(target, folder)
     if before is not None:
         _check_whole(name, before)
@@ -148,15 +157,6 @@ def _sources(name: str) -> Sequence[Source]:
     except UserError:  # a broken plugin
         return ()
     return sources
-
-
-def _expanded(root: str) -> Path:
-    try:
-        if not root or "\0" in root:
-            raise UserError(f"--root {root!r} is no folder; leave it out for the usual one")
-        return Path(root).expanduser().absolute()
-    except RuntimeError as error:  # ~ of nobody
-        raise UserError(f"--root {root!r}: {error}") from error
 
 
 def _look(target: Any, folder: Path) -> Survey | None:

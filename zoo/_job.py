@@ -150,12 +150,12 @@ def _expected(error: Exception) -> str | None:
     """Return why a run failed, if that is nobody's mistake in the program."""
     import torch
 
-    from zoo.train import DivergedError
+    from zoo.train import OUT_OF_MEMORY, DivergedError
 
     if isinstance(error, UserError | DivergedError):
         return str(error)
     if isinstance(error, torch.cuda.OutOfMemoryError):
-        return "the GPU's memory is full: use smaller batches, images or a smaller backbone"
+        return OUT_OF_MEMORY
     return None
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
+from zoo.errors import UserError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -236,6 +238,20 @@ def cache_dir() -> Path:
 def data_dir(name: str) -> Path:
     """Return where a data set is looked for: in ``$ZOO_DATA``, else in the cache folder."""
     return Path(os.environ.get("ZOO_DATA") or cache_dir() / "data").expanduser() / name
+
+
+def given_folder(setting: str, root: str) -> Path:
+    """Return the folder of a data set that somebody gave, by a setting such as ``"--root "``.
+
+    Raises:
+        UserError: if it cannot be one.
+    """
+    if not root or "\0" in root:
+        raise UserError(f"{setting}{root!r} is no folder; leave it out for the usual one")
+    try:
+        return Path(root).expanduser().absolute()
+    except RuntimeError as error:  # ~ of nobody
+        raise UserError(f"{setting}{root!r}: {error}") from error
 
 
 def data_command(verb: str, name: str, root: Path) -> str:

@@ -28,7 +28,6 @@ from zoo.progress import Reporter, stdout
 if TYPE_CHECKING:
     from zoo.checks import Report
     from zoo.jobs import Plan
-    from zoo.leaderboard import Board
     from zoo.schema import Config
 
 
@@ -147,9 +146,7 @@ def run(
     [cyan]zoo run ice_glyphs --sweep loss.scale=16,32,64 --dry-run[/]
     """
     try:
-        _carry_out(
-            arguments or [], seeds, sweep or [], jobs, dry_run, restart, Reporter(quiet=quiet)
-        )
+        _carry_out(arguments, seeds, sweep, jobs, dry_run, restart, Reporter(quiet=quiet))
     except KeyboardInterrupt as error:
         _complain(f"{str(error) or 'stopped'}; to go on: {_again()}", "")
         raise Exit(1) from None
@@ -192,9 +189,11 @@ def _show_finished(source: str, overrides: list[str], reporter: Reporter) -> boo
     from zoo.results import RunFolder
 
     checked = configuration.guess(source, overrides)
-    if checked is None or not RunFolder.of(checked).finished:
+    if checked is None:
         return False
     folder = RunFolder.of(checked)
+    if not folder.finished:
+        return False
     reporter.say(folder.finished_message)
     _show_result(checked.output, folder.result(), reporter.quiet)
     return True
@@ -205,7 +204,7 @@ def _show_result(output: str, result: dict[str, Any], quiet: bool) -> None:
     from zoo import leaderboard
 
     console = stdout()
-    for board in leaderboard.boards([result]) if quiet else _boards(Path(output)):
+    for board in leaderboard.boards([result] if quiet else leaderboard.load(output)):
         if any(result["run"] == r["run"] for row in board.rows for r in row.results):
             console.print(leaderboard.to_table(board, console.width, highlight=result["run"]))
 
@@ -217,7 +216,7 @@ def _run(
     import torch
 
     from zoo import environment, runner
-    from zoo.train import DivergedError
+    from zoo.train import OUT_OF_MEMORY, DivergedError
 
     environment.keep_freed_memory()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
@@ -229,7 +228,7 @@ def _run(
         _complain(str(error))
         raise Exit(1) from None
     except torch.cuda.OutOfMemoryError:
-        _complain("the GPU's memory is full: use smaller batches, images or a smaller backbone")
+        _complain(OUT_OF_MEMORY)
         raise Exit(1) from None
 
 
@@ -413,23 +412,11 @@ def leaderboard_(directory: Path, markdown: bool) -> None:
     from zoo import leaderboard
 
     console = stdout()
-    for board in _boards(directory):
+    for board in leaderboard.boards(leaderboard.load(directory)):
         if markdown:
             click.echo(leaderboard.to_markdown(board))
         else:
             console.print(leaderboard.to_table(board, console.width), "")
-
-
-def _boards(directory: Path) -> list[Board]:
-    """Return the boards of a folder; what in it is damaged is said on stderr."""
-    from zoo import leaderboard
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        found = leaderboard.boards(leaderboard.load(directory))
-    for warning in caught:
-        _complain(str(warning.message), "warning: ")
-    return found
 
 
 def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from zoo import _overrides, _source, _sweep, _yaml, registry
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
-from zoo._words import show
+from zoo._words import printable, show
 from zoo._yaml import Keys, Node, Place, Problem, merge
 from zoo.base import RUNTIME
 from zoo.errors import UserError, did_you_mean, suggest
@@ -418,7 +418,7 @@ def _line(problem: Problem) -> str:
     if setting.startswith(f"{dotted}="):
         dotted = ""
     text = ": ".join(filter(None, (str(problem.place), dotted, problem.message)))
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(text)
 
 
 def _rank(problem: Problem) -> tuple[bool, Place]:

@@ -32,6 +32,9 @@ _ADVICE = (
 )
 
 
+OUT_OF_MEMORY = "the GPU's memory is full: use smaller batches, images or a smaller backbone"
+
+
 class DivergedError(RuntimeError):
     """The loss, its gradient or the network is no longer finite."""
 
