@@ -136,15 +136,7 @@ def parse(
 
 def dump(data: Any) -> str:
     """Write plain data so that YAML 1.1 and 1.2 readers alike get it back as it was."""
-    text: str = yaml.dump(
-        data,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None,
-        width=100,
-    )
-    return text
+    return _write(data, flow=None, width=100)
 
 
 def kind_of(text: str) -> str:
@@ -154,15 +146,19 @@ def kind_of(text: str) -> str:
 
 def inline(value: Any) -> str:
     """Write plain data on one line, as a setting on the command line has it."""
+    return _write(value, flow=True, width=1e9).removesuffix("\n").removesuffix("\n...")
+
+
+def _write(data: Any, flow: bool | None, width: float) -> str:
     text: str = yaml.dump(
-        value,
+        data,
         Dumper=_Dumper,
         sort_keys=False,
         allow_unicode=True,
-        default_flow_style=True,
-        width=1e9,
+        default_flow_style=flow,
+        width=width,
     )
-    return text.removesuffix("\n").removesuffix("\n...")
+    return text
 
 
 def keys_of(dotted: str) -> Keys:

@@ -108,7 +108,8 @@ def make(
     Raises:
         UserError: with a line for every problem of all the configs.
     """
-    found: dict[Path, Job] = {}
+    places: dict[Path, int] = {}
+    jobs: list[Job] = []
     contests: list[Contest] = []
     complaints: list[str] = []
     asked = 0
@@ -123,13 +124,14 @@ def make(
             asked += 1
             folder = RunFolder(Path(variant.config.output) / variant.config.run_name())
             words = _in_words(variant.settings)
-            job = Job(variant.config, " ".join(f"{k}={v}" for k, v in words.items()), folder)
-            found.setdefault(folder.path.absolute(), job)
-            runs.append(Run(list(found).index(folder.path.absolute()), variant.config, words))
+            place = places.setdefault(folder.path.absolute(), len(jobs))
+            if place == len(jobs):
+                told = " ".join(f"{k}={v}" for k, v in words.items())
+                jobs.append(Job(variant.config, told, folder))
+            runs.append(Run(place, variant.config, words))
         contests += _selection.contests(runs)
     if complaints:
         raise UserError("\n".join(dict.fromkeys(complaints)))
-    jobs = list(found.values())
     for run in (run for contest in contests for run in contest.runs):
         jobs[run.place].test = False
     return Plan(tuple(jobs), asked - len(jobs), tuple(contests))
@@ -199,24 +201,29 @@ def forget(plan: Plan) -> None:
 def table(plan: Plan) -> Group:
     """Return what is to be done: each run, what sets it apart, and how far it is."""
     made = _table("run", "settings", "state")
-    for job in plan.jobs:
-        made.add_row(Text(job.name), Text(job.settings), _how_far(job))
-    return Group(made, *map(Text, (_summary(plan), *map(str, plan.contests))))
+    states = [_how_far(job, _reached(job)) for job in plan.jobs]
+    for job, state in zip(plan.jobs, states, strict=True):
+        made.add_row(Text(job.name), Text(job.settings), state)
+    return Group(made, *map(Text, (_summary(plan, states), *map(str, plan.contests))))
 
 
 def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
     """Return the plan with the time and the disk that it will take, as far as that is known."""
     made = _table("run", "settings", "state", "time", "disk")
     estimator = Estimator([job.config for job in plan.jobs])
-    left = [job for job in plan.jobs if not job.done]
-    found = []
+    left: list[Job] = []
+    found: list[Estimate] = []
+    states: list[str] = []
     for job in plan.jobs:
+        reached = _reached(job)
+        states.append(_how_far(job, reached))
         cells = ("", "")
-        if job in left:
-            found.append(estimator.of(job.config, _reached(job) or 0))
+        if not job.done:
+            left.append(job)
+            found.append(estimator.of(job.config, reached or 0))
             cells = found[-1].cells()
-        made.add_row(Text(job.name), Text(job.settings), _how_far(job), *cells)
-    lines = [_summary(plan), *map(str, plan.contests)]
+        made.add_row(Text(job.name), Text(job.settings), states[-1], *cells)
+    lines = [_summary(plan, states), *map(str, plan.contests)]
     if left:
         together = Places(_gpus_for(left), at_a_time).at_a_time([j.config.device for j in left])
         lines += _totals(found, together, Path(left[0].config.output))
@@ -264,25 +271,27 @@ def _table(*heads: str) -> Table:
     return made
 
 
-def _how_far(job: Job) -> str:
+def _how_far(job: Job, reached: int | None) -> str:
     if job.done:
         return "finished"
-    reached = _reached(job)
     if reached is None:
         return "damaged, to be run with --restart"
     return f"to resume at iteration {reached}" if reached else "new"
 
 
 def _reached(job: Job) -> int | None:
-    """Return the iteration that a run goes on from; None where its checkpoint is damaged."""
+    """Return the iteration that a run goes on from; None where its checkpoint is damaged.
+
+    That of a run which is at its end is not looked at.
+    """
     try:
-        return job.folder.reached()
+        return 0 if job.done else job.folder.reached()
     except UserError:
         return None
 
 
-def _summary(plan: Plan) -> str:
-    states = [re.split(" at |,", _how_far(job))[0] for job in plan.jobs]
+def _summary(plan: Plan, states: Sequence[str]) -> str:
+    states = [re.split(" at |,", state)[0] for state in states]
     repeats = f"; {plan.repeats} more asked for were the same" if plan.repeats else ""
     runs = "1 run" if len(plan.jobs) == 1 else f"{len(plan.jobs)} runs"
     return f"{runs}: {counts(states)}{repeats}"
