@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
+
+import pytest
 
 # Workers that stand beside each other share the cores: with threads of their own each, they would
 # wait for one another. Set before torch is imported, so that commands that tests start inherit it.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Return a function that runs the command: (status, stdout, stderr)."""
+    from zoo import cli
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["zoo", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        said = capsys.readouterr()
+        return end.value.code or 0, said.out, said.err
+
+    return run

@@ -23,9 +23,18 @@ def photo(seed, mode="RGB", size=(40, 36)):
     return Image.fromarray(pixels, "RGBA").convert("RGB").convert(mode)
 
 
-def put(path, seed, mode="RGB"):
+def put(path, seed, mode="RGB", size=(40, 36)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    photo(seed, mode).save(path)
+    photo(seed, mode, size).save(path)
+
+
+def photographs(root, classes, each, size, suffix=".png"):
+    """Write somebody's own: so many ``classes`` of train and test, with so many images of each."""
+    for split, count in classes.items():
+        for c in range(count):
+            for i in range(each):
+                put(root / split / f"{split}{c}" / f"{i}{suffix}", [c, i, len(split)], size=size)
+    return root
 
 
 def cut(path):

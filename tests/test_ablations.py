@@ -6,8 +6,7 @@ import io
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
+import replicas
 from rich.console import Console
 
 from zoo import jobs, leaderboard, runner
@@ -23,15 +22,7 @@ QUIET = Reporter(quiet=True)
 def photographs(tmp_path_factory):
     """A folder of as many classes as the largest batch has."""
     root = tmp_path_factory.mktemp("photographs")
-    generator = torch.Generator().manual_seed(0)
-    for split, classes in (("train", 90), ("test", 4)):
-        pixels = torch.randint(256, (classes, 3, 18, 16, 3), dtype=torch.uint8, generator=generator)
-        for c, images in enumerate(pixels.numpy()):
-            folder = root / split / f"{split}{c}"
-            folder.mkdir(parents=True)
-            for i, image in enumerate(images):
-                Image.fromarray(image).save(folder / f"{i}.png")
-    return root
+    return replicas.photographs(root, {"train": 90, "test": 4}, each=3, size=(16, 18))
 
 
 def stand_in(name: str, photographs: Path) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from zoo import UserError, checks, cli
+from zoo import UserError, checks
 from zoo.checks import CHECKS, CheckFailedError, Subject, parametrize_with_checks
 from zoo.losses._shared import Loss, masks, unit
 
@@ -548,18 +549,10 @@ def test_random_state_is_left_alone():
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
+def command(command, monkeypatch):
     """Return a function that runs ``zoo check``: (status, stdout, stderr)."""
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["zoo", "check", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    return run
+    return partial(command, "check")
 
 
 def test_check_a_sound_loss(command):

@@ -20,19 +20,11 @@ TABLE = yaml.safe_load(Path(__file__).with_name("malformed_configs.yaml").read_t
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
+def command(command, monkeypatch, tmp_path):
     """Return a function that runs the command in an empty folder: (status, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["zoo", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    return run
+    return command
 
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["id"])

@@ -13,6 +13,7 @@ import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,17 +49,9 @@ def data(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
+def command(command):
     """Return a function that runs ``zoo data``: (status, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["zoo", "data", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    return run
+    return partial(command, "data")
 
 
 def flat(text):

@@ -6,14 +6,13 @@ from __future__ import annotations
 import io
 import json
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from zoo import _live, _scheduler, cli, jobs
+from zoo import _live, _scheduler, jobs
 from zoo._scheduler import Job, Places
 from zoo.config import load_all
 from zoo.errors import UserError
@@ -471,18 +470,6 @@ def test_lines_tell_now_and_then_how_it_is_going(monkeypatch):
 
 
 # ---- the command
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["zoo", *arguments])
-        with pytest.raises(SystemExit) as end:
-            cli.main()
-        said = capsys.readouterr()
-        return end.value.code or 0, said.out, said.err
-
-    return run
 
 
 SETTINGS = ["name=x", "device=cpu", "train.iterations=20"]

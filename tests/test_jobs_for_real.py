@@ -11,8 +11,8 @@ import sys
 import time
 
 import pytest
+import replicas
 import torch
-from PIL import Image
 
 from zoo import _job, config, jobs, runner
 from zoo.errors import UserError
@@ -43,15 +43,7 @@ sys.exit(run(Plan(tuple(jobs))).unfinished)
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     root = tmp_path_factory.mktemp("photographs")
-    generator = torch.Generator().manual_seed(0)
-    for split in ("train", "test"):
-        for c in range(4):
-            folder = root / split / f"{split}{c}"
-            folder.mkdir(parents=True)
-            for i in range(4):
-                pixels = torch.randint(256, (16, 16, 3), dtype=torch.uint8, generator=generator)
-                Image.fromarray(pixels.numpy()).save(folder / f"{i}.png")
-    return root
+    return replicas.photographs(root, {"train": 4, "test": 4}, each=4, size=(16, 16))
 
 
 def made(photographs, output):

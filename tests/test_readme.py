@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import replicas
 import torch
 
 import zoo
@@ -92,15 +93,7 @@ def run(monkeypatch, *arguments):
 
 
 def make_photographs(root):
-    from PIL import Image
-
-    for split, classes in (("train", 10), ("test", 2)):
-        for c in range(classes):
-            folder = root / split / f"{split}{c}"
-            folder.mkdir(parents=True)
-            for i in range(3):
-                pixels = torch.randint(256, (48, 56, 3), dtype=torch.uint8)
-                Image.fromarray(pixels.numpy()).save(folder / f"{i}.jpg")
+    replicas.photographs(root, {"train": 10, "test": 2}, each=3, size=(56, 48), suffix=".jpg")
 
 
 def test_the_python_example_runs():

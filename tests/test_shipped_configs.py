@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 import replicas
-import torch
 import yaml
-from PIL import Image
 
 from zoo import registry, runner
 from zoo.base import Count
@@ -72,15 +70,7 @@ def test_there_are_twelve_rows_on_three_data_sets():
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     root = tmp_path_factory.mktemp("photographs")
-    generator = torch.Generator().manual_seed(0)
-    for split, classes in (("train", 30), ("test", 3)):
-        for c in range(classes):
-            folder = root / split / f"{split}{c}"
-            folder.mkdir(parents=True)
-            for i in range(2):
-                pixels = torch.randint(256, (40, 44, 3), dtype=torch.uint8, generator=generator)
-                Image.fromarray(pixels.numpy()).save(folder / f"{i}.png")
-    return root
+    return replicas.photographs(root, {"train": 30, "test": 3}, each=2, size=(44, 40))
 
 
 @pytest.mark.parametrize("name", OTHERS)

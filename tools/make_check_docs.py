@@ -8,14 +8,13 @@ With --check nothing is written, and the exit status says whether the page is st
 from __future__ import annotations
 
 import inspect
-import sys
-from pathlib import Path
 
+from _pages import ROOT, keep
 from make_loss_docs import markdown
 
 from zoo import checks
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "checks.md"
+PAGE = ROOT / "docs" / "checks.md"
 OPENING = """# Checks
 
 Made by `python tools/make_check_docs.py` from the functions; do not edit. `zoo check NAME` puts a
@@ -46,11 +45,7 @@ def section(check: checks.Check) -> str:
 
 def main() -> None:
     """Write the page, or say whether it is stale."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        stale = not PAGE.is_file() or PAGE.read_text("utf-8") != text
-        sys.exit("docs/checks.md is stale: python tools/make_check_docs.py" if stale else 0)
-    PAGE.write_text(text, encoding="utf-8")
+    keep(PAGE, page())
 
 
 if __name__ == "__main__":

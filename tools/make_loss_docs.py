@@ -8,13 +8,13 @@ With --check nothing is written, and the exit status says whether the page is st
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
+
+from _pages import ROOT, keep
 
 from zoo import registry
 from zoo._source import plain
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "losses.md"
+PAGE = ROOT / "docs" / "losses.md"
 OPENING = """# Losses
 
 Made by `python tools/make_loss_docs.py` from the classes; do not edit. Kind: what a loss looks at.
@@ -87,11 +87,7 @@ def heading(line: str) -> str:
 
 def main() -> None:
     """Write the page, or say whether it is stale."""
-    text = page()
-    if "--check" in sys.argv[1:]:
-        stale = not PAGE.is_file() or PAGE.read_text("utf-8") != text
-        sys.exit("docs/losses.md is stale: python tools/make_loss_docs.py" if stale else 0)
-    PAGE.write_text(text, encoding="utf-8")
+    keep(PAGE, page())
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+from _pages import ROOT, keep
 
 from zoo import leaderboard
 
-ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "results"
 
@@ -151,11 +150,7 @@ def _where(report: dict[str, Any]) -> str:
 
 def main() -> None:
     """Write the README, or check it."""
-    text = README.read_text(encoding="utf-8")
-    new = filled(text)
-    if "--check" in sys.argv:
-        sys.exit("README.md is stale: run python tools/make_tables.py" if new != text else 0)
-    README.write_text(new, encoding="utf-8")
+    keep(README, filled(README.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
