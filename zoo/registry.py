@@ -142,11 +142,10 @@ def describe(kind: Kind, name: str) -> Component:
     of_family = claim.entry.name.endswith(".*")
     try:
         target = _load(claim, name)
-        members = _variants(claim, target) if of_family else []
-    except UserError as error:
+        if of_family:
+            _check_family(kind, claim, target, name)
+    except _BrokenError as error:
         return replace(found, broken=str(error))
-    if of_family and not name.endswith(".*"):
-        _check_member(kind, claim, name, members)
     bound = {"variant"} if of_family else set()
     known = tuple(p for p in parameters_of(target) if p.name not in bound)
     return replace(found, parameters=known, summary=_first_line(target) or found.summary)
@@ -314,13 +313,38 @@ def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
     return target, {"variant": _check_member(kind, claim, name, _variants(claim, target))}
 
 
+class _BrokenError(UserError):
+    """A component cannot be used at all, whatever else is installed."""
+
+
 def _variants(claim: _Claim, target: Any) -> list[str]:
-    """Return the members of a family, as its class lists them."""
+    """Return the members of a family, as its class lists them.
+
+    Raises:
+        _BrokenError: if it cannot.
+        UserError: what the class says itself, such as which package it needs.
+    """
     try:
         return [str(member) for member in target.variants()]
+    except UserError:
+        raise
     except FAILURES as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{_broken(claim)}: its variants() cannot be listed: {reason}") from error
+        raise _BrokenError(
+            f"{_broken(claim)}: its variants() cannot be listed: {reason}"
+        ) from error
+
+
+def _check_family(kind: Kind, claim: _Claim, target: Any, name: str) -> None:
+    """Refuse a family that does not list its members, and a member that is none of them."""
+    try:
+        members = _variants(claim, target)
+    except UserError as error:
+        if name.endswith(".*") and not isinstance(error, _BrokenError):
+            return  # without its package it is whole, though none of it can be used
+        raise
+    if not name.endswith(".*"):
+        _check_member(kind, claim, name, members)
 
 
 def _check_member(kind: Kind, claim: _Claim, name: str, known: list[str]) -> str:
@@ -343,14 +367,14 @@ def _load(claim: _Claim, name: str) -> Any:
         target = claim.load()
     except FAILURES as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{name!r} of {claim.distribution} is broken: {reason}") from error
+        raise _BrokenError(f"{name!r} of {claim.distribution} is broken: {reason}") from error
     if not callable(target):
         _, _, of_module = claim.entry.value.partition(":")
         reason = "it is not a class" if of_module else _source.no_class(claim.entry.value)
-        raise UserError(f"{name!r} of {claim.distribution} is broken: {reason}")
+        raise _BrokenError(f"{name!r} of {claim.distribution} is broken: {reason}")
     if claim.entry.name.endswith(".*") and not hasattr(target, "variants"):
         reason = "its class has no variants(), a static method that lists the members of the family"
-        raise UserError(f"{_broken(claim)}: {reason}")
+        raise _BrokenError(f"{_broken(claim)}: {reason}")
     return target
 
 

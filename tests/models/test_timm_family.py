@@ -179,7 +179,9 @@ def test_an_image_size_it_cannot_take_is_an_error():
 def test_without_timm_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     assert "timm.*" in zoo.names("backbones")
+    assert zoo.describe("backbones", "timm.*").broken is None
     for build in (
+        lambda: zoo.describe("backbones", "timm.resnet18"),
         lambda: TimmBackbone("resnet18"),
         lambda: zoo.build("backbones", "timm.resnet18"),
     ):
