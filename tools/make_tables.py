@@ -23,7 +23,8 @@ RESULTS = ROOT / "results"
 
 def runs(name: str) -> str:
     """Return the board of the runs in results/runs/<name>, and what they ran on."""
-    results = leaderboard.load(RESULTS / "runs" / name)
+    # The configs have the settings, and the first results do not hold them.
+    results = [{**r, "settings": {}} for r in leaderboard.load(RESULTS / "runs" / name)]
     (board,) = leaderboard.boards(results)
     _, table = leaderboard.to_markdown(board).split("\n\n", 1)
     settings = {
