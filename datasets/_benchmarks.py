@@ -23,9 +23,10 @@ from PIL import Image
 
 from zoo._words import counted
 from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_dir, given_folder
+from zoo.decoding import MAX_PIXELS, load_rgb
 from zoo.errors import UserError
 
-from ._images import MAX_PIXELS, check_split, load_rgb, show_progress
+from ._images import check_split, show_progress
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES = {"train": 2, "test": 1}

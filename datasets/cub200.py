@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from zoo.base import Count, Source, Split
+from zoo.decoding import extensions
 from zoo.errors import UserError
 
 from ._benchmarks import Benchmark, Layout, Listing, entries, rows
-from ._images import extensions
 
 _TRAIN = range(1, 101)
 _CLASS = re.compile(r"(\d{3})\..+", re.DOTALL)

@@ -15,9 +15,10 @@ from PIL import Image
 
 from zoo._words import counted
 from zoo.base import Finding, Split, Survey
+from zoo.decoding import MAX_PIXELS, extensions, load_rgb
 from zoo.errors import UserError
 
-from ._images import MAX_PIXELS, Scan, check_split, extensions, hold_out, load_rgb, scan
+from ._images import Scan, check_split, hold_out, scan
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES: dict[Split, int] = {"train": 2, "test": 1}

@@ -397,7 +397,7 @@ def test_a_missing_image_names_itself_whoever_finds_it(photographs, tmp_path, fo
     copy = tmp_path / "copy"
     shutil.copytree(photographs, copy)
     checked = settings(copy, tmp_path, "true")
-    data = runner._build_dataset(checked, "test")
+    data = runner.build_dataset(checked, "test")
     (copy / "test" / "test1" / "2.jpg").unlink()
     with pytest.raises(UserError, match=r"2\.jpg' cannot be used: No such file"):
         keep(data)

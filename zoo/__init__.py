@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import zoo.evaluate as evaluate
     import zoo.leaderboard as leaderboard
     import zoo.runner as runner
+    from zoo.trained import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "describe",
     "evaluate",
     "leaderboard",
+    "load",
     "names",
     "register",
     "runner",
@@ -32,6 +34,8 @@ _LAZY = frozenset({"checks", "evaluate", "leaderboard", "runner"})
 
 def __getattr__(name: str) -> Any:
     """Import the modules that need torch when they are first asked for."""
+    if name == "load":
+        return importlib.import_module("zoo.trained").load
     if name in _LAZY:
         return importlib.import_module(f"zoo.{name}")
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -22,8 +22,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from zoo import _yaml
 from zoo._files import replace_file
 from zoo._words import printable
-from zoo.errors import UserError
+from zoo.errors import UserError, did_you_mean, one_of
 from zoo.schema import Config
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CONFIG = "config.yaml"
 METRICS = "metrics.jsonl"
@@ -31,10 +35,11 @@ RESULT = "result.json"
 VALIDATION = "validation.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
+EMBEDDINGS = "embeddings.npz"  # of the test split, once somebody asked for them
 LOG = "log.txt"  # of a process that failed
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
-_FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LOG)
+_FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, EMBEDDINGS, LOG)
 _K = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
 _Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -127,6 +132,29 @@ class RunFolder:
     def of(cls, config: Config) -> RunFolder:
         """Return the folder that a config's run has."""
         return cls(Path(config.output) / config.run_name())
+
+    @classmethod
+    def find(cls, run: str | Path, directory: str | Path = "runs") -> RunFolder:
+        """Return the folder of a run that is named in any way that says which one it is.
+
+        Args:
+            run: a folder of a run, the name of one in ``directory``, or the beginning of one name
+                there, such as ``"ice_glyphs"``.
+            directory: the folder of runs in which names are looked up.
+
+        Raises:
+            UserError: if there is no such run, or several.
+        """
+        places = [place for place in (Path(run), Path(directory) / run) if _is_run(place)]
+        if places:
+            return cls(places[0])
+        names = sorted(path.parent.name for path in Path(directory).glob(f"*/{CONFIG}"))
+        begun = [name for name in names if name.startswith(str(run))] if str(run) else []
+        if len(begun) == 1:
+            return cls(Path(directory) / begun[0])
+        if begun:
+            raise UserError(printable(f"{run} may be {one_of(begun)}; say which"))
+        raise UserError(printable(_no_run(str(run), str(directory), names)))
 
     @property
     def finished(self) -> bool:
@@ -292,6 +320,29 @@ class RunFolder:
         self.write(RANKS, buffer.getvalue())
         self._write_record(RESULT, result)
 
+    def ranks(self) -> NDArray[np.int32]:
+        """Return r(q) of each test query of a finished run, see :mod:`zoo.evaluate`.
+
+        Raises:
+            UserError: if the file is not there, or is not that.
+        """
+        import numpy as np
+
+        path = self.path / RANKS
+        try:
+            ranks: NDArray[np.int32] = np.load(path, allow_pickle=False)
+            if ranks.dtype != np.int32 or ranks.ndim != 1 or (ranks < 1).any():
+                raise ValueError("not ranks")
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{path}: missing; it is in the folder of every finished run, beside {RESULT}"
+            ) from error
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(
+                f"{path}: not the ranks of a run; run again with --restart ({error})"
+            ) from error
+        return ranks
+
     def finish_validation(self, candidate: dict[str, Any]) -> None:
         """Write what held-out classes say of the run, which waits for being chosen."""
         self._write_record(VALIDATION, candidate)
@@ -355,6 +406,22 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise _no_result(path, error) from error
         return record
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return any((path / name).is_file() for name in (CONFIG, RESULT))
+    except (OSError, ValueError):  # a name too long, or with a null byte
+        return False
+
+
+def _no_run(run: str, directory: str, names: list[str]) -> str:
+    """Return what to say of a run that is not there."""
+    if names:
+        near = did_you_mean(run, names)
+        there = near or f"; there are {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        return f"{run}: no folder of a run, and none in {directory} is called so{there}"
+    return f"{run}: no folder of a run; zoo run makes one in {directory}, and names it"
 
 
 def _no_result(path: Path, why: object) -> UserError:

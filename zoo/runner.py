@@ -114,18 +114,13 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     Images that are to be cached are, which may take a while: the reporter tells.
     """
     device = choose_device(config.device)
-    test, *others = _build_datasets(config, reporter or Reporter())
+    splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
+    test, *others = build_datasets(config, splits, reporter or Reporter())
     train = others[0] if others else None
     validation = None
     if train is not None and config.evaluate.validation is not None:
         train, validation = hold_back(train, config.evaluate.validation, config.seed)
-    _seed(config.seed)
-    backbone = _build("backbones", config.model.backbone, {})
-    embedder = Embedder(
-        backbone, config.model.embedding_size, config.model.pooling, config.model.freeze
-    )
-    layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
-    embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+    embedder = build_embedder(config, device)
     workers = config.train.workers
     experiment = Experiment(
         config,
@@ -139,6 +134,17 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     if train is not None:
         _add_training(experiment, train)
     return experiment
+
+
+def build_embedder(config: Config, device: torch.device) -> Embedder:
+    """Return the network of a config as it is before training, which its seed determines."""
+    _seed(config.seed)
+    model = config.model
+    backbone = _build("backbones", model.backbone, {})
+    embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
+    layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
+    on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+    return on_device
 
 
 def _add_training(experiment: Experiment, train: ImageDataset) -> None:
@@ -571,10 +577,11 @@ def _introduce(experiment: Experiment, reporter: Reporter) -> None:
     reporter.say(f"device   {environment.device_name(experiment.device)}, {experiment.precision}")
 
 
-def _build_datasets(config: Config, reporter: Reporter) -> Sequence[ImageDataset]:
-    """Return the test split, and behind it that for training if there is any."""
-    splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
-    datasets = [_build_dataset(config, split) for split in splits]
+def build_datasets(
+    config: Config, splits: Sequence[Split], reporter: Reporter
+) -> Sequence[ImageDataset]:
+    """Return splits of a config's data set, decoded already if the config wants that."""
+    datasets = [build_dataset(config, split) for split in splits]
     side = config.images.resize
     if not config.images.cache or side is None:
         return datasets
@@ -601,7 +608,8 @@ def _in_words(spec: BaseModel | None) -> str:
     return f"{spec.model_dump()['name']}" + (f"({', '.join(arguments)})" if arguments else "")
 
 
-def _build_dataset(config: Config, split: Split) -> ImageDataset:
+def build_dataset(config: Config, split: Split) -> ImageDataset:
+    """Return a split of a config's data set; raise a UserError if there is nothing in it."""
     dataset: ImageDataset = _build("datasets", config.dataset, {"split": split})
     if not len(dataset):
         raise UserError(f"{config.dataset.name}: the {split} split has no images")

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zoo.datasets import _images
-from zoo.datasets._images import hold_out, load_rgb, save, to_rgb
+from zoo import decoding
+from zoo.datasets._images import hold_out, save
+from zoo.decoding import load_rgb, to_rgb
 from zoo.errors import UserError
 
 GRAY, RED = (120, 120, 120), (200, 30, 40)
@@ -233,7 +234,7 @@ def test_pillow_keeps_its_limit_with_threads(tmp_path):
 
 
 def test_extensions():
-    known = set(_images.extensions())
+    known = set(decoding.extensions())
     assert {".jpg", ".jpeg", ".png", ".webp", ".tif", ".bmp", ".gif"} <= known
     assert not {".eps", ".h5", ".pdf", ".txt", ".db", ".mat", ""} & known
 

@@ -1,0 +1,284 @@
+"""A trained network put to use: from the folder of a run to images becoming embeddings."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+
+from zoo import config as configuration
+from zoo import runner
+from zoo.base import ImageDataset
+from zoo.decoding import MAX_PIXELS, load_rgb, to_rgb
+from zoo.embedder import Embedder
+from zoo.errors import UserError
+from zoo.pipeline import evaluation_batches
+from zoo.progress import Reporter
+from zoo.results import CONFIG, EMBEDDINGS, RunFolder
+from zoo.schema import Config
+from zoo.train import choose_device
+
+ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8]"
+
+
+class Embedded(NamedTuple):
+    """What a network makes of the test split.
+
+    Attributes:
+        embeddings: float32 (N, d), as they are searched with: of no particular length.
+        labels: int64 (N,).
+    """
+
+    embeddings: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+class Trained:
+    """The network of a run: a callable from images to embeddings.
+
+    Args:
+        folder: of the run.
+        config: what it was trained with.
+        embedder: the network, on the device that it is to run on.
+
+    Attributes:
+        folder: of the run.
+        config: what it was trained with.
+        embedder: the network, in evaluation mode.
+        device: where it computes.
+        embedding_size: d, the numbers of an embedding.
+    """
+
+    def __init__(self, folder: RunFolder, config: Config, embedder: Embedder) -> None:
+        self.folder, self.config, self.embedder = folder, config, embedder.eval()
+        self.device = next(embedder.buffers()).device
+        self.embedding_size = embedder.embedding_size
+
+    def __call__(
+        self,
+        images: ImageLike | Sequence[ImageLike],
+        *,
+        batch_size: int | None = None,
+        workers: int = 0,
+        max_pixels: int = MAX_PIXELS,
+        reporter: Reporter | None = None,
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of images: of length 1, so that a dot product is the cosine.
+
+        Images are prepared as those of the test split were: scaled, their centre cut out,
+        normalised as the backbone wants it.
+
+        Args:
+            images: paths of image files of any kind, PIL images, or uint8 arrays (H, W, 3) in RGB
+                or (H, W) in gray, each of any size; one of these, or a sequence of them.
+            batch_size: images at a time; by default as many as at test.
+            workers: processes that read images.
+            max_pixels: larger images are refused, as a small file can take all of the memory.
+            reporter: where progress is told; by default nowhere.
+
+        Returns:
+            float32 (N, d); (d,) for a single image.
+
+        Raises:
+            UserError: if an image cannot be read, or is none.
+        """
+        if isinstance(images, str | os.PathLike | Image.Image):
+            return self([images], max_pixels=max_pixels)[0]
+        if isinstance(images, np.ndarray) and images.ndim < 4 and images.shape[-1:] != (0,):
+            return self([images])[0]
+        given = _Given(images, max_pixels)
+        if not len(given):
+            return np.empty((0, self.embedding_size), np.float32)
+        found = self._embed(given, workers, reporter or Reporter(quiet=True), batch_size)
+        return F.normalize(found.double()).float().cpu().numpy()
+
+    def test_split(self) -> ImageDataset:
+        """Return the images that the run was tested on, from where they were.
+
+        Raises:
+            UserError: if they are not there any more.
+        """
+        return runner.build_dataset(self.config, "test")
+
+    def embed_test(self, reporter: Reporter | None = None) -> Embedded:
+        """Return the embeddings of the test split; they are kept in the run's folder.
+
+        They are those that the run was measured by, computed again if nobody has kept them.
+
+        Raises:
+            UserError: if the images are not there any more, or are others.
+        """
+        reporter = reporter or Reporter()
+        (dataset,) = runner.build_datasets(self.config, ["test"], reporter)
+        self._check_same(dataset)
+        key = dataset.fingerprint()
+        kept = _read(self.folder.path / EMBEDDINGS, key, len(dataset))
+        labels = np.asarray(dataset.labels, np.int64)
+        if kept is None:
+            kept = self._embed(dataset, 0, reporter).cpu().numpy()
+            self._keep(kept, key)
+        return Embedded(kept, labels)
+
+    def _embed(
+        self,
+        dataset: ImageDataset,
+        workers: int,
+        reporter: Reporter,
+        batch_size: int | None = None,
+    ) -> torch.Tensor:
+        """Return the embeddings (N, d) of a data set in its order, as they are searched with."""
+        size = batch_size or self.config.evaluate.batch_size
+        batches = evaluation_batches(
+            dataset,
+            self.config.images,
+            batch_size=size,
+            workers=workers,
+            device=self.device,
+        )
+        total = -(-len(dataset) // size)
+        with torch.inference_mode():
+            found = [
+                self.embedder.combined(self.embedder(images.to(self.device, non_blocking=True)))
+                for images in reporter.track(batches, total, "embedding")
+            ]
+        return torch.cat(found)
+
+    def _check_same(self, dataset: ImageDataset) -> None:
+        """Refuse images that are not those which the run was measured by."""
+        if not self.folder.finished:
+            return
+        recorded = self.folder.result()["dataset"].get("fingerprint")
+        if recorded and recorded != dataset.fingerprint():
+            raise UserError(
+                f"{self.folder.path}: the test images have changed since the run was measured; "
+                "bring them back, or run again with --restart"
+            )
+
+    def _keep(self, embeddings: NDArray[np.float32], key: str) -> None:
+        """Keep the embeddings in the folder of the run, if that can be written."""
+        buffer = io.BytesIO()
+        np.savez(buffer, embeddings=embeddings, fingerprint=np.array(key))
+        try:
+            self.folder.write(EMBEDDINGS, buffer.getvalue())
+        except UserError as error:
+            warnings.warn(f"embeddings are not kept: {error}", stacklevel=2)
+
+
+def load(run: str | Path, device: str = "auto") -> Trained:
+    """Return the network of a run, ready for use.
+
+    ::
+
+        model = zoo.load("ice_folder")
+        embeddings = model(["a.jpg", "b.jpg"])  # float32 (2, 512), of length 1
+        cosine = embeddings[0] @ embeddings[1]
+
+    Nothing else of the run is needed: not its images, not the weights that it began with.
+
+    Args:
+        run: the folder of a run, its name in ``runs/``, or the beginning of that if it is the only
+            one.
+        device: auto, cpu, mps, cuda, or one GPU of several as cuda:0.
+
+    Raises:
+        UserError: if there is no such run, or its checkpoint cannot be read.
+    """
+    folder = RunFolder.find(run)
+    config = configuration.load(folder.path / CONFIG)
+    state = folder.load_checkpoint()
+    if state is None and config.train.iterations:
+        raise UserError(
+            f"{folder.path}: has no checkpoint.pt, so there is no network in it; the folder may be "
+            "of a run that has just begun, or a copy of results alone"
+        )
+    chosen = choose_device(device)
+    embedder = runner.build_embedder(config if state is None else _without_weights(config), chosen)
+    if state is not None:
+        _restore(embedder, state, folder)
+        if state["iteration"] < config.train.iterations:
+            done = f"iteration {state['iteration']} of {config.train.iterations}"
+            warnings.warn(f"{folder.path}: the run is not finished; this is {done}", stacklevel=2)
+    return Trained(folder, config, embedder)
+
+
+class _Given:
+    """Images that somebody gave, as a data set."""
+
+    class_names = ("",)
+
+    def __init__(self, images: Sequence[ImageLike], max_pixels: int) -> None:
+        self.files, self.max_pixels = images, max_pixels
+        self.labels = np.zeros(len(images), np.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return _as_image(self.files[index], index, self.max_pixels), 0
+
+    def fingerprint(self) -> str:
+        return ""
+
+    def verify(self) -> list[str]:
+        return []
+
+
+def _as_image(given: Any, index: int, max_pixels: int) -> Image.Image:
+    """Return an image in mode RGB or L."""
+    if isinstance(given, str | os.PathLike):
+        return load_rgb(Path(given), max_pixels)
+    if isinstance(given, np.ndarray):
+        is_image = given.ndim == 2 or (given.ndim == 3 and given.shape[2] == 3)
+        if given.dtype != np.uint8 or not is_image or not given.size:
+            raise UserError(
+                f"image {index} is {given.dtype} of shape {given.shape}; arrays must be uint8 "
+                "(H, W, 3) in RGB or (H, W) in gray"
+            )
+        given = Image.fromarray(given)
+    if not isinstance(given, Image.Image):
+        kind = type(given).__name__
+        raise UserError(f"image {index} is a {kind}; give a path, a PIL image or a uint8 array")
+    return given if given.mode in ("RGB", "L") else to_rgb(given)
+
+
+def _without_weights(config: Config) -> Config:
+    """Return a config whose backbone begins with random weights, which a checkpoint replaces."""
+    spec = config.model.backbone
+    if spec.arguments.get("weights") is None:
+        return config
+    backbone = spec.model_copy(update={"weights": None})
+    model = config.model.model_copy(update={"backbone": backbone})
+    return config.model_copy(update={"model": model})
+
+
+def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> None:
+    try:
+        embedder.load_state_dict(state["embedder"])
+    except Exception as error:
+        raise UserError(
+            f"{folder.path}: the checkpoint is not of the network in its config.yaml "
+            f"({type(error).__name__})"
+        ) from error
+
+
+def _read(path: Path, key: str, count: int) -> NDArray[np.float32] | None:
+    """Return embeddings that were kept; None if there are none, or of other images."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            embeddings: NDArray[np.float32] = kept["embeddings"]
+            fits = (
+                embeddings.dtype == np.float32 and embeddings.ndim == 2 and len(embeddings) == count
+            )
+            return embeddings if fits and kept["fingerprint"] == key else None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
