@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -66,7 +66,7 @@ class Trained:
 
     def __call__(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Sequence[ImageLike] | NDArray[np.uint8],
         *,
         batch_size: int | None = None,
         workers: int = 0,
@@ -92,15 +92,13 @@ class Trained:
         Raises:
             UserError: if an image cannot be read, or is none.
         """
-        if isinstance(images, str | os.PathLike | Image.Image):
-            return self([images], max_pixels=max_pixels)[0]
-        if isinstance(images, np.ndarray) and images.ndim < 4 and images.shape[-1:] != (0,):
-            return self([images])[0]
-        given = _Given(images, max_pixels)
+        single = _is_single(images)
+        given = _Given(cast(Sequence[Any], [images] if single else images), max_pixels)
         if not len(given):
             return np.empty((0, self.embedding_size), np.float32)
         found = self._embed(given, workers, reporter or Reporter(quiet=True), batch_size)
-        return F.normalize(found.double()).float().cpu().numpy()
+        unit: NDArray[np.float32] = F.normalize(found.double()).float().cpu().numpy()
+        return unit[0] if single else unit
 
     def test_split(self) -> ImageDataset:
         """Return the images that the run was tested on, from where they were.
@@ -214,23 +212,29 @@ def load(run: str | Path, device: str = "auto") -> Trained:
 class _Given:
     """Images that somebody gave, as a data set."""
 
-    class_names = ("",)
-
-    def __init__(self, images: Sequence[ImageLike], max_pixels: int) -> None:
-        self.files, self.max_pixels = images, max_pixels
+    def __init__(self, images: Sequence[Any], max_pixels: int) -> None:
+        self.images_given, self.max_pixels = images, max_pixels
         self.labels = np.zeros(len(images), np.int64)
+        self.class_names: Sequence[str] = [""]
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        return _as_image(self.files[index], index, self.max_pixels), 0
+        return _as_image(self.images_given[index], index, self.max_pixels), 0
 
     def fingerprint(self) -> str:
         return ""
 
     def verify(self) -> list[str]:
         return []
+
+
+def _is_single(images: Any) -> bool:
+    """Tell an image from a sequence of images; an array of four dimensions is the latter."""
+    if isinstance(images, np.ndarray):
+        return images.ndim < 4
+    return isinstance(images, str | os.PathLike | Image.Image)
 
 
 def _as_image(given: Any, index: int, max_pixels: int) -> Image.Image:
