@@ -312,3 +312,14 @@ def test_streams_that_take_nothing_or_not_all(line, status, said):
     )
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
     assert said in done.stderr
+
+
+def test_an_argument_of_a_check_is_given_once(command):
+    status, _, err = command("check", "ice", "scale=64", "scale=2")
+    assert (status, err) == (2, "error: scale=2: scale is given twice\n")
+
+
+def test_a_loss_named_twice_is_checked_once(command):
+    status, out, _ = command("check", "ice", "ice", "--only", "check_permutation")
+    assert status == 0
+    assert "2 losses" not in out

@@ -25,7 +25,7 @@ import zoo
 from zoo import _data, _fetch, _unpack, cli, registry
 from zoo import config as configuration
 from zoo._fetch import Patience
-from zoo.base import Source, Survey, data_dir
+from zoo.base import Count, Source, Survey, data_dir
 from zoo.errors import UserError
 
 NAMES = ("cub200", "cars196", "sop")
@@ -637,3 +637,8 @@ def test_the_page_tells_what_is_known_of_the_files():
         for name in ("cub200", "cars196", "sop")
         for one in registry.load("datasets", name).sources
     ]
+
+
+def test_counts_in_words():
+    assert str(Count(1, 1)) == "1 image of 1 class"
+    assert str(Count(2000, 1)) == "2,000 images of 1 class"

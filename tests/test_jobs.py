@@ -272,6 +272,17 @@ def test_a_run_is_planned_once():
     assert "2 runs: 2 new; 4 more asked for were the same" in shown(jobs.table(made))
 
 
+def test_configs_under_one_name_are_told_apart():
+    plan = jobs.make(["ice_glyphs", "rll_glyphs", "cce_glyphs"], ["name=x"], [], "0,1")
+    assert [job.settings for job in plan.jobs][::2] == [
+        "ice_glyphs seed=0",
+        "rll_glyphs seed=0",
+        "cce_glyphs seed=0",
+    ]
+    plan = jobs.make(["ice_glyphs", "rll_glyphs"])
+    assert [job.settings for job in plan.jobs] == ["", ""]
+
+
 def test_all_problems_of_all_configs_come_at_once():
     Path("a.yaml").write_text("extends: ice_glyphs\nloss: {scael: 1}\n")
     Path("b.yaml").write_text("extends: ice_glyphs\nsweep: {loss.scale: 3}\n")

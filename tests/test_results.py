@@ -232,3 +232,13 @@ def test_a_message_about_a_result_cannot_steer_a_terminal(tmp_path):
 def test_a_name_that_no_folder_can_have():
     with pytest.raises(UserError, match="cannot be written"), RunFolder("a\0b").locked():
         pass
+
+
+def test_a_run_that_could_not_begin_leaves_no_folder(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(UserError, match="no images"), folder.locked():
+        raise UserError("no images")
+    assert not folder.path.exists()
+    with folder.locked():
+        folder.write("config.yaml", b"seed: 0")
+    assert (folder.path / "config.yaml").is_file()

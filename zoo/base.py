@@ -76,7 +76,8 @@ class Count(NamedTuple):
     classes: int
 
     def __str__(self) -> str:
-        return f"{self.images:,} images of {self.classes:,} classes"
+        images = "1 image" if self.images == 1 else f"{self.images:,} images"
+        return f"{images} of " + ("1 class" if self.classes == 1 else f"{self.classes:,} classes")
 
 
 class Finding(NamedTuple):

@@ -356,7 +356,7 @@ def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_
     if list_them:
         stdout().print(_checks())
         return
-    wanted = [name for name in names if "=" not in name]
+    wanted = list(dict.fromkeys(name for name in names if "=" not in name))
     settings = [name for name in names if "=" in name]
     everyone = [name for name in registry.names("losses") if everything and name not in wanted]
     if not wanted + everyone:
@@ -463,6 +463,8 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
         if node is None or not key.isidentifier():
             said = problems[0].message if problems else "must be of the form key=value"
             raise UserError(f"{setting}: {said}")
+        if key in arguments:
+            raise UserError(f"{setting}: {key} is given twice")
         arguments[key] = node.plain()
     return arguments
 

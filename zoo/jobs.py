@@ -112,6 +112,7 @@ def make(
     jobs: list[Job] = []
     contests: list[Contest] = []
     complaints: list[str] = []
+    begun_by: list[str] = []  # the config that each job is of
     asked = 0
     for source in sources:
         try:
@@ -128,13 +129,28 @@ def make(
             if place == len(jobs):
                 told = " ".join(f"{k}={v}" for k, v in words.items())
                 jobs.append(Job(variant.config, told, folder))
+                begun_by.append(Path(source).stem)
             runs.append(Run(place, variant.config, words))
         contests += _selection.contests(runs)
     if complaints:
         raise UserError("\n".join(dict.fromkeys(complaints)))
+    jobs = _told_apart(jobs, begun_by)
     for run in (run for contest in contests for run in contest.runs):
         jobs[run.place].test = False
     return Plan(tuple(jobs), asked - len(jobs), tuple(contests))
+
+
+def _told_apart(jobs: Sequence[Job], sources: Sequence[str]) -> list[Job]:
+    """Return jobs of which those of several configs with one name say of which they are."""
+    by_name: dict[str, set[str]] = {}
+    for job, source in zip(jobs, sources, strict=True):
+        by_name.setdefault(job.config.name, set()).add(source)
+    return [
+        replace(job, settings=f"{source} {job.settings}".rstrip())
+        if len(by_name[job.config.name]) > 1
+        else job
+        for job, source in zip(jobs, sources, strict=True)
+    ]
 
 
 def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = None) -> Outcome:

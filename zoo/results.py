@@ -12,7 +12,7 @@ import json
 import os
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +36,7 @@ VALIDATION = "validation.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
 EMBEDDINGS = "embeddings.npz"  # of the test split, once somebody asked for them
+LOCK = ".lock"
 LOG = "log.txt"  # of a process that failed
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
@@ -184,7 +185,7 @@ class RunFolder:
                 run has one.
         """
         try:
-            lock = FileLock(self.path / ".lock", timeout=0)
+            lock = FileLock(self.path / LOCK, timeout=0)
             self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout as error:
@@ -200,7 +201,15 @@ class RunFolder:
                         left_over.unlink()
             yield
         finally:
+            self._drop_if_empty()
             lock.release()
+
+    def _drop_if_empty(self) -> None:
+        """Remove a folder of a run that could not begin: it would look like one that did."""
+        with suppress(OSError):
+            if [path.name for path in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
 
     def _check_places(self) -> None:
         """Refuse at once what could not be written after all of the training."""
