@@ -453,6 +453,43 @@ def test_when_all_fail_the_message_says_how_to_go_on(get, server, site, url, par
     ]
 
 
+# --- what is there already is worth more than what a server says ---------------------------------
+
+
+PAGE = {"Content-Type": "text/html"}
+
+
+@pytest.mark.parametrize("size", [None, len(DATA)])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_web_page_instead_of_the_rest_keeps_the_part(get, site, part, size, chunked):
+    begin(get, site)
+    site.data, site.ranges, site.headers, site.chunked = [b"<p>log in"], False, PAGE, chunked
+    with pytest.raises(UserError, match="(?s)a web page.*100,000 bytes are kept"):
+        get(size=size)
+    assert part.read_bytes() == DATA[:100_000]
+
+
+@pytest.mark.parametrize("status", [416, 200])
+def test_another_size_instead_of_the_rest_keeps_the_part(get, site, part, status):
+    begin(get, site)
+    site.data, site.ranges = [DATA[:50_000]], status == 416
+    with pytest.raises(UserError, match="has no more than 100,000|offers 50,000 bytes"):
+        get()
+    assert part.read_bytes() == DATA[:100_000]
+
+
+def test_what_a_server_says_cannot_steer_a_terminal(get, site, monkeypatch):
+    site.status = [404]
+    monkeypatch.setattr(
+        "loopback.Handler.responses", {404: ("\x1b[2JGone\x07" + "x" * 999, "")}, raising=False
+    )
+    with pytest.raises(UserError) as caught:
+        get()
+    assert "\x1b" not in str(caught.value)
+    assert r"answered 404 \x1b[2JGone\x07xxx" in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
 # --- redirections -------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from rich.progress import (
 )
 
 from zoo._files import alone, cannot_write
+from zoo._words import printable
 from zoo.base import Source
 from zoo.errors import UserError
 from zoo.progress import Reporter
@@ -343,10 +344,12 @@ class _Address:
             if response.status == 206 and _content_range(response)[0] == part.size:
                 part.pieced = True
                 return response
-            part.restart()
             if response.status == 200:  # the server cannot resume
+                self._check_offer(_length(response), response)  # while what is there is there
+                part.restart()
                 return response
             response.close()
+            part.restart()
         return self._ask(0)
 
     def _receive(self, response: HTTPResponse) -> None:
@@ -354,7 +357,7 @@ class _Address:
         part = self.part
         with response:
             if response.status != (206 if part.size else 200):
-                raise _HopelessError(f"answered {response.status} {response.reason}")
+                raise _HopelessError(f"answered {response.status} {_in_short(response.reason)}")
             total = _content_range(response)[1] if part.size else _length(response)
             self._check_total(total, response)
             total = part.source.size if total is None else total
@@ -371,18 +374,24 @@ class _Address:
 
     def _check_total(self, total: int | None, response: HTTPResponse) -> None:
         """Refuse a file that cannot be the right one, or for which there is no room."""
-        expected = self.part.source.size
+        self._check_offer(total, response)
         if total is None:
             return
-        if expected is not None and total != expected:
-            page = " (a web page)" if "html" in response.headers.get("Content-Type", "") else ""
-            raise _HopelessError(f"offers {total:,} bytes{page}, expected {expected:,}")
         free = shutil.disk_usage(self.part.path.parent).free
         if total - self.part.size > free:
             raise UserError(
                 f"{self.part.path}: needs {total - self.part.size:,} bytes, and the disk has "
                 f"{free:,} left; make room, or choose another folder"
             )
+
+    def _check_offer(self, total: int | None, response: HTTPResponse) -> None:
+        """Refuse a file that cannot be the right one."""
+        expected = self.part.source.size
+        page = " (a web page)" if "html" in response.headers.get("Content-Type", "") else ""
+        if None not in (total, expected) and total != expected:
+            raise _HopelessError(f"offers {total:,} bytes{page}, expected {expected:,}")
+        if page and not self.part.source.filename.endswith((".html", ".htm")):
+            raise _HopelessError("offers a web page")
 
     def _pieces(self, response: HTTPResponse) -> Iterator[bytes]:
         while True:
@@ -407,14 +416,16 @@ class _Address:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 416 and start:
+                if self.part.source.size is not None:  # it has more than we have of it
+                    raise _HopelessError(f"has no more than {start:,} bytes") from error
                 self.part.restart()
                 return self._ask(0)
             kind = _BrokenError if error.code in _PASSING else _HopelessError
-            raise kind(f"answered {error.code} {' '.join(str(error.reason).split())}") from error
+            raise kind(f"answered {error.code} {_in_short(error.reason)}") from error
         except (OSError, HTTPException) as error:
             raise self._broken(error) from error
         except ValueError as error:  # redirected to what is no address
-            raise _HopelessError(str(error)) from error
+            raise _HopelessError(_in_short(error)) from error
         if not isinstance(response, HTTPResponse):  # urllib follows to ftp as well
             response.close()
             raise _HopelessError(f"redirects to {response.url!r}, not an address of the web")
@@ -427,7 +438,12 @@ class _Address:
         if isinstance(cause, TimeoutError):
             return _BrokenError(f"sent nothing for {self.patience.timeout:g} s")
         reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-        return _BrokenError(f"connection failed, {reason}")
+        return _BrokenError(f"connection failed, {_in_short(reason)}")
+
+
+def _in_short(said: object) -> str:
+    """Return what a server said as a line that cannot steer a terminal."""
+    return printable(" ".join(str(said).split()))[:200]
 
 
 def _length(response: HTTPResponse) -> int | None:
