@@ -323,3 +323,23 @@ def test_a_loss_named_twice_is_checked_once(command):
     status, out, _ = command("check", "ice", "ice", "--only", "check_permutation")
     assert status == 0
     assert "2 losses" not in out
+
+
+@pytest.mark.parametrize("setting", ["ZOO_DATA", "ZOO_CACHE"])
+def test_a_folder_of_nobody(command, monkeypatch, setting):
+    monkeypatch.delenv("ZOO_DATA", raising=False)
+    monkeypatch.setenv(setting, "~nobody-of-that-name/x")
+    status, _, err = command("data", "list")
+    assert (status, err.splitlines()) == (
+        2,
+        [f"error: {setting}='~nobody-of-that-name/x': Could not determine home directory."],
+    )
+
+
+def test_what_the_machine_refuses_is_told_in_a_line(command, monkeypatch):
+    monkeypatch.setenv("ZOO_DATA", "/tmp/" + "a" * 300)
+    status, _, err = command("data", "list")
+    assert status == 1
+    assert err.startswith("error: '/tmp/aaa")
+    assert err.endswith("File name too long\n")
+    assert err.count("\n") == 1

@@ -233,16 +233,18 @@ def cache_dir() -> Path:
     """Return the folder for what can be made again: ``$ZOO_CACHE``, else the user's cache."""
     import platformdirs
 
-    return Path(os.environ.get("ZOO_CACHE") or platformdirs.user_cache_dir("metric-zoo"))
+    own = os.environ.get("ZOO_CACHE")
+    return given_folder("ZOO_CACHE=", own or platformdirs.user_cache_dir("metric-zoo"))
 
 
 def data_dir(name: str) -> Path:
     """Return where a data set is looked for: in ``$ZOO_DATA``, else in the cache folder."""
-    return Path(os.environ.get("ZOO_DATA") or cache_dir() / "data").expanduser() / name
+    own = os.environ.get("ZOO_DATA")
+    return (given_folder("ZOO_DATA=", own) if own else cache_dir() / "data") / name
 
 
 def given_folder(setting: str, root: str) -> Path:
-    """Return the folder of a data set that somebody gave, by a setting such as ``"--root "``.
+    """Return a folder that somebody gave, by a setting such as ``"--root "``.
 
     Raises:
         UserError: if it cannot be one.

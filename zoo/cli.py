@@ -57,8 +57,11 @@ def main() -> None:
         _complain(str(error))
         sys.exit(2)
     except OSError as error:
-        if error.filename is not None:
-            raise
+        if os.environ.get("ZOO_TRACEBACK"):
+            traceback.print_exception(error)
+        if error.filename is not None:  # of the machine, not of the input: no right, no room
+            _complain(f"{str(error.filename)!r}: {error.strerror or error}")
+            sys.exit(1)
         _complain(f"the output cannot be written: {error.strerror}")
         sys.stdout = _nowhere()  # what is left would fail at exit again
         sys.exit(1)
