@@ -7,15 +7,14 @@ A data set file says which layouts its people have on disk and how the annotatio
 from __future__ import annotations
 
 import hashlib
-import io
 import os
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +25,13 @@ from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_d
 from zoo.decoding import MAX_PIXELS, load_rgb
 from zoo.errors import UserError
 
-from ._images import check_split, show_progress
+from ._images import check_split
+from ._looks import Seen, findings_of, look_at_all, some
+
+_T = TypeVar("_T")
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES = {"train": 2, "test": 1}
-_TINY = 32  # pixels a side
 
 
 class Listing(NamedTuple):
@@ -160,8 +161,8 @@ class Benchmark(ABC):
         findings = list(cls._miscounted(listing))
         findings += [Finding("error", "the file is missing", name) for name in sorted(absent)]
         if content:
-            looks = _look_at_all([folder / name for _, name, _ in there], max_pixels)
-            findings += _findings([_Seen(*r, look) for r, look in zip(there, looks, strict=True)])
+            looks = look_at_all([folder / name for _, name, _ in there], max_pixels)
+            findings += findings_of([Seen(*r, look) for r, look in zip(there, looks, strict=True)])
         sizes: dict[Split, list[int]] = {
             split: list(Counter(number for one, _, number in there if one == split).values())
             for split in _SPLITS
@@ -211,7 +212,7 @@ class Benchmark(ABC):
         if absent:
             raise UserError(
                 f"{self.name}: of {len(names):,} listed images {len(absent):,} are missing in "
-                f"{str(self.folder)!r}, {self.layout}: {_some(absent)} (links that lead out of it "
+                f"{str(self.folder)!r}, {self.layout}: {some(absent)} (links that lead out of it "
                 "do not count); was the download or the unpacking cut short?\n"
                 f"to see them all: {data_command('verify', self.name, self.root)}\n"
                 "to get it anew, move that folder away, then: "
@@ -264,15 +265,25 @@ def rows(file: Path, integers: int, header: bool = False) -> Iterator[tuple[list
         parts = line.split(maxsplit=integers)
         if not parts or (header and number == 1):
             continue
-        try:
-            values = [int(part) for part in parts[:integers]]
-        except ValueError:
-            values = []
+        values = [int(part) for part in parts[:integers] if re.fullmatch("-?[0-9]{1,18}", part)]
         if len(values) < integers:
             raise UserError(
                 f"{str(file)!r}, line {number}: {line[:80]!r} must begin with {integers} integers"
             )
         yield values, "".join(parts[integers:]).strip()
+
+
+def by_number(file: Path, pairs: Iterable[tuple[int, _T]]) -> dict[int, _T]:
+    """Return what belongs to each number of a file.
+
+    Raises:
+        UserError: one has several things.
+    """
+    found: dict[int, _T] = {}
+    for number, thing in pairs:
+        if found.setdefault(number, thing) != thing:
+            raise UserError(f"{str(file)!r}: {number} is both {found[number]!r} and {thing!r}")
+    return found
 
 
 def lines_of(file: Path) -> list[str]:
@@ -297,10 +308,10 @@ def _checked(listing: Listing) -> Listing:
     counts = Counter(name for name, _ in listing.images)
     bad = [name for name in counts if not _is_plain(name)]
     if bad:
-        raise UserError(f"the annotations name files that no image can have: {_some(bad)}")
+        raise UserError(f"the annotations name files that no image can have: {some(bad)}")
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
-        raise UserError(f"the annotations list {len(twice)} images twice: {_some(twice)}")
+        raise UserError(f"the annotations list {len(twice)} images twice: {some(twice)}")
     nameless = {number for _, number in listing.images} - set(listing.names)
     if nameless:
         raise UserError(f"the annotations use classes that have no name: {sorted(nameless)[:5]}")
@@ -352,93 +363,8 @@ def _is_within(folder: Path, path: str | Path) -> bool:
         return False
 
 
-# ---- looking at the images
-
-
-class _Look(NamedTuple):
-    """What a file is like; ``wrong`` says why it cannot be used."""
-
-    digest: str = ""
-    gray: bool = False
-    tiny: bool = False
-    wrong: str = ""
-
-
-class _Seen(NamedTuple):
-    split: Split
-    name: str
-    number: int
-    look: _Look
-
-
-def _look_at_all(paths: list[Path], max_pixels: int) -> list[_Look]:
-    pool = ThreadPoolExecutor()
-    try:
-        looks = pool.map(lambda path: _look_at(path, max_pixels), paths)
-        return list(show_progress(looks, len(paths), "checking images"))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _look_at(path: Path, max_pixels: int) -> _Look:
-    try:
-        content = path.read_bytes()
-        if not content:
-            return _Look(wrong="empty file")
-        image = load_rgb(io.BytesIO(content), max_pixels)
-    except UserError as error:
-        return _Look(wrong=str(error).removeprefix("'the image' cannot be used: "))
-    except OSError as error:
-        return _Look(wrong=error.strerror or str(error))
-    red, green, blue = np.moveaxis(np.asarray(image), -1, 0)
-    gray = np.array_equal(red, green) and np.array_equal(red, blue)
-    return _Look(hashlib.sha256(content).hexdigest(), gray, min(image.size) < _TINY)
-
-
-def _findings(seen: list[_Seen]) -> Iterator[Finding]:
-    yield from (Finding("error", one.look.wrong, one.name) for one in seen if one.look.wrong)
-    good = [one for one in seen if not one.look.wrong]
-    yield from _twins(good)
-    yield from _oddities(good)
-
-
-def _twins(seen: list[_Seen]) -> Iterator[Finding]:
-    """Yield a finding for each content that several files have."""
-    groups: dict[str, list[_Seen]] = {}
-    for one in seen:
-        groups.setdefault(one.look.digest, []).append(one)
-    for group in groups.values():
-        first, *others = group
-        across = {one.split for one in others} != {first.split}
-        mixed = {one.number for one in others} != {first.number}
-        how = "in both splits" if across else "with another label" if mixed else "of one class"
-        if others:
-            names = _some([one.name for one in others])
-            severity: Literal["warning", "note"] = "warning" if across or mixed else "note"
-            yield Finding(severity, f"the same file {how}: {names}", first.name)
-
-
-def _oddities(seen: list[_Seen]) -> Iterator[Finding]:
-    for split in _SPLITS:
-        mine = [one for one in seen if one.split == split]
-        gray = [one.name for one in mine if one.look.gray]
-        tiny = [one.name for one in mine if one.look.tiny]
-        for names, what in (
-            (gray, "gray images"),
-            (tiny, f"images with a side under {_TINY} pixels"),
-        ):
-            if names:
-                yield Finding("note", f"{what} ({len(names):,}): {_some(names)}", split)
-
-
 # ---- small things
 
 
 def _one_of_each(needs: Sequence[Sequence[str]]) -> str:
     return ", ".join(" or ".join(one) for one in needs)
-
-
-def _some(names: Sequence[str], count: int = 5) -> str:
-    """Return the first few names, quoted, since a name may hold a line break, and how many more."""
-    more = f" and {len(names) - count:,} more" if len(names) > count else ""
-    return ", ".join(map(repr, names[:count])) + more

@@ -76,6 +76,15 @@ def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
     return Scan(good, unreadable)
 
 
+def forget(root: Path, names: Iterable[str]) -> None:
+    """Drop what is remembered of some files: they have changed, though nothing shows it."""
+    store = _store(root)
+    seen = _recall(store)
+    if not seen.keys().isdisjoint(names := set(names)):
+        kept = {name: one for name, one in seen.items() if name not in names}
+        save(store, lambda file: file.write(json.dumps(kept).encode()))
+
+
 def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
     """Return what is to be remembered of a good file, or what is wrong with it."""
     try:

@@ -107,7 +107,7 @@ def _read_csv(folder: Path) -> Listing:
     images = []
     for part in ("train", "test"):
         file = folder / f"anno_{part}.csv"
-        for row in csv.reader(filter(None, lines_of(file))):
+        for row in _csv_rows(file):
             try:
                 name, number = row[0], int(row[-1])
                 title = names[number].replace("/", "-")
@@ -118,6 +118,13 @@ def _read_csv(folder: Path) -> Listing:
                 ) from error
             images.append((f"{within}/{part}/{title}/{name}", number))
     return Listing(images, names, _TRAIN)
+
+
+def _csv_rows(file: Path) -> list[list[str]]:
+    try:
+        return list(csv.reader(filter(None, lines_of(file))))
+    except csv.Error as error:
+        raise UserError(f"{str(file)!r} cannot be read: {error}") from error
 
 
 def _pictures(folder: Path, name: str) -> str:

@@ -12,7 +12,7 @@ from zoo.base import Count, Source, Split
 from zoo.decoding import extensions
 from zoo.errors import UserError
 
-from ._benchmarks import Benchmark, Layout, Listing, entries, rows
+from ._benchmarks import Benchmark, Layout, Listing, by_number, entries, rows
 
 _TRAIN = range(1, 101)
 _CLASS = re.compile(r"(\d{3})\..+", re.DOTALL)
@@ -77,14 +77,16 @@ class Cub200(Benchmark):
 
 
 def _read_lists(folder: Path) -> Listing:
-    names = {number: name for (number,), name in rows(folder / "classes.txt", 1)}
-    classes = {image: number for (image, number), _ in rows(folder / "image_class_labels.txt", 2)}
+    titles, labels, paths = (
+        folder / name for name in ("classes.txt", "image_class_labels.txt", "images.txt")
+    )
+    names = by_number(titles, ((number, name) for (number,), name in rows(titles, 1)))
+    classes = by_number(labels, ((image, number) for (image, number), _ in rows(labels, 2)))
     images = []
-    for (image,), path in rows(folder / "images.txt", 1):
+    for image, path in by_number(paths, ((i, path) for (i,), path in rows(paths, 1))).items():
         if image not in classes:
             raise UserError(
-                f"image {image} of {str(folder / 'images.txt')!r} has no class in "
-                "image_class_labels.txt"
+                f"image {image} of {str(paths)!r} has no class in image_class_labels.txt"
             )
         images.append((f"images/{path}", classes[image]))
     return Listing(images, names, _TRAIN)

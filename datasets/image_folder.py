@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ from zoo.base import Finding, Split, Survey
 from zoo.decoding import MAX_PIXELS, extensions, load_rgb
 from zoo.errors import UserError
 
-from ._images import Scan, check_split, hold_out, scan
+from ._images import Scan, check_split, forget, hold_out, scan
+from ._looks import Seen, findings_of, look_at_all, some
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES: dict[Split, int] = {"train": 2, "test": 1}
@@ -118,10 +119,11 @@ class ImageFolder:
         split_seed: int = 0,
         max_pixels: int = MAX_PIXELS,
     ) -> Survey:
-        """Look at the files as they are now; unchanged ones are not read again.
+        """Read every file as it is now, whatever was remembered of it.
 
-        Found are a half layout, classes and images that are in train and in test, images that
-        cannot be used, and files and folders that are ignored.
+        Found are a half layout, classes that are in train and in test, images that cannot be used,
+        files with the same content, a warning if across the splits or the classes, which images
+        are gray or tiny, and files and folders that are ignored.
 
         Args:
             root: the folder, as for the constructor.
@@ -133,13 +135,22 @@ class ImageFolder:
             UserError: no such folder.
         """
         folder = _existing(root)
-        found, checked = _look(folder, test_share, split_seed, max_pixels)
+        found = _find(folder, test_share, split_seed)
+        there = [
+            (split, name, label)
+            for split, classes in found.classes.items()
+            for label, names in classes.items()
+            for name in names
+        ]
+        looks = look_at_all([folder / name for _, name, _ in there], max_pixels)
+        seen = [Seen(*row, look) for row, look in zip(there, looks, strict=True)]
+        bad = {one.name for one in seen if one.look.wrong}
+        forget(folder, bad)
         findings = [Finding("error", f"the folder {problem}", ".") for problem in found.problems]
-        findings += [Finding("error", why, name) for name, why in checked.unreadable.items()]
-        findings += _twins(found, checked)
+        findings += findings_of(seen)
         findings += [Finding("note", "ignored, not an image of a class", n) for n in found.stray]
         sizes: dict[Split, list[int]] = {
-            split: [sum(f in checked.digests for f in files) for files in classes.values()]
+            split: [sum(f not in bad for f in files) for files in classes.values()]
             for split, classes in found.classes.items()
         }
         return Survey(folder, found.layout, sizes, findings)
@@ -162,15 +173,6 @@ def _look(root: Path, test_share: float, split_seed: int, max_pixels: int) -> tu
     found = _find(root, test_share, split_seed)
     names = [*_files(found.classes["train"]), *_files(found.classes["test"])]
     return found, scan(root, names, max_pixels)
-
-
-def _twins(found: _Found, checked: Scan) -> Iterator[Finding]:
-    """Yield a finding for each image for training that is in test as well."""
-    tested = {checked.digests[f]: f for f in _files(found.classes["test"]) if f in checked.digests}
-    for name in _files(found.classes["train"]):
-        twin = tested.get(checked.digests.get(name, ""))
-        if twin is not None:
-            yield Finding("warning", f"the same file is in the test split: {twin!r}", name)
 
 
 def _existing(root: str) -> Path:
@@ -269,7 +271,7 @@ def _in_both(train: Classes, test: Classes) -> list[str]:
     if not both:
         return []
     classes = counted(len(both), "class", "classes")
-    return [f"has {classes} both in train/ and in test/: {_some(both)}; keep each in one of them"]
+    return [f"has {classes} both in train/ and in test/: {some(both)}; keep each in one of them"]
 
 
 def _usable(found: _Found, checked: Scan) -> tuple[dict[Split, Classes], list[str]]:
@@ -310,8 +312,8 @@ def _all_wrong(
 
 def _shortage(split: Split, classes: list[str], stray: list[str]) -> str:
     number = counted(len(classes), "class", "classes")
-    named = f" ({_some(classes)})" if classes else ""
-    ignored = f"; ignored: {_some(stray)}" if stray else ""
+    named = f" ({some(classes)})" if classes else ""
+    ignored = f"; ignored: {some(stray)}" if stray else ""
     least = f"needed: at least {_LEAST_CLASSES[split]}"
     return f"has {number} with images for split {split}{named}, {least}{ignored}"
 
@@ -319,17 +321,17 @@ def _shortage(split: Split, classes: list[str], stray: list[str]) -> str:
 def _report_stray(root: Path, stray: list[str]) -> None:
     if stray:
         ignored = counted(len(stray), "stray file or folder", "stray files or folders")
-        warnings.warn(f"{str(root)!r}: {ignored} ignored: {_some(stray)}", stacklevel=3)
+        warnings.warn(f"{str(root)!r}: {ignored} ignored: {some(stray)}", stacklevel=3)
 
 
 def _report_left_out(root: Path, unreadable: dict[str, str], empty: list[str]) -> None:
     if unreadable:
         images = counted(len(unreadable), "unusable image")
-        text = f"{str(root)!r}: {images} left out: {_some([*unreadable])}"
+        text = f"{str(root)!r}: {images} left out: {some([*unreadable])}"
         warnings.warn(text, stacklevel=3)
     if empty:
         classes = counted(len(empty), "class without images", "classes without images")
-        warnings.warn(f"{str(root)!r}: {classes} ignored: {_some(empty)}", stacklevel=3)
+        warnings.warn(f"{str(root)!r}: {classes} ignored: {some(empty)}", stacklevel=3)
 
 
 def _digest(split: str, files: list[str], digests: dict[str, str]) -> str:
@@ -342,12 +344,6 @@ def _digest(split: str, files: list[str], digests: dict[str, str]) -> str:
 
 def _files(classes: Classes) -> Iterator[str]:
     return (file for files in classes.values() for file in files)
-
-
-def _some(names: Sequence[str], count: int = 5) -> str:
-    """Return the first few names, quoted, since a name may hold a line break, and how many more."""
-    more = f" and {len(names) - count} more" if len(names) > count else ""
-    return ", ".join(map(repr, names[:count])) + more
 
 
 def _printable(name: str) -> str:

@@ -268,6 +268,26 @@ def test_a_damaged_file_is_made_again(folder, spoil):
     assert torch.equal(keep(Photographs()).images, wanted)
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".part"])
+@pytest.mark.parametrize(("place", "byte"), [(10, b'"'), (11, b"["), (60, b"9"), (8, b"\xff")])
+def test_a_damaged_header_is_made_again(folder, suffix, place, byte):
+    wanted = keep(Photographs()).images.clone()
+    (path,) = folder.glob("*.npy")
+    data = path.read_bytes()
+    path.unlink()
+    path.with_suffix(suffix).write_bytes(data[:place] + byte + data[place + 1 :])
+    assert torch.equal(keep(Photographs()).images, wanted)
+
+
+def test_a_folder_in_the_place_of_the_part_is_said(folder):
+    keep(Photographs())
+    (path,) = folder.glob("*.npy")
+    path.unlink()
+    path.with_suffix(".part").mkdir()
+    with pytest.raises(UserError, match="cannot be written"):
+        keep(Photographs())
+
+
 # ---- what is refused
 
 

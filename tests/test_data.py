@@ -199,7 +199,7 @@ def test_verify_photographs(command, tmp_path):
     status, out, _ = command("verify", "image_folder", "--root", root)
     assert status == 1
     assert "train/class 1/5.jpg" in out
-    assert "the same file is in the test split: 'test/other 1/9.jpg'" in out
+    assert "the same file in both splits: 'test/other 1/9.jpg'" in " ".join(out.split())
     assert "1 error and 1 warning" in out
 
 
@@ -513,6 +513,37 @@ def test_a_tree_that_is_not_whole_is_left_alone(command, offer, data):
     assert "move that folder away, and run again" in err
     assert everything(data) == before
     assert sites["CUB_200_2011.tgz"].log == []
+
+
+@pytest.mark.parametrize("kind", ["empty folder", "file", "dangling link"])
+def test_what_is_in_the_way_is_named(command, offer, data, kind):
+    url, sites = offer("cub200")
+    place = data / "cub200" / FOLDERS["cub200"]
+    place.parent.mkdir(parents=True)
+    make = {
+        "empty folder": place.mkdir,
+        "file": place.touch,
+        "dangling link": lambda: place.symlink_to("nowhere"),
+    }
+    make[kind]()
+    status, _, err = command("download", "cub200", "--url", url)
+    assert status == 2
+    assert f"{str(place)!r} is in the way: move it away, and run again" in err
+    assert "get it with" not in err
+    assert sites["CUB_200_2011.tgz"].log == []
+
+
+def test_a_folder_that_cannot_be_looked_into_hides_no_other(command, data, monkeypatch):
+    (data / "cub200").mkdir(parents=True)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", "secret")
+
+    monkeypatch.setattr(registry.load("datasets", "cub200"), "survey", refuse)
+    status, out, _ = command("list")
+    assert status == 0
+    assert "Permission denied" in out
+    assert "sop" in out
 
 
 def test_ctrl_c_leaves_no_folder_that_looks_whole(command, offer, data, monkeypatch):

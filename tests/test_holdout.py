@@ -63,6 +63,11 @@ def test_a_seed_holds_back_the_same_and_another_seed_others():
     assert {name for names in others for name in names} == set(Pictures().class_names)
 
 
+def test_classes_of_one_image_are_not_held_back():
+    with pytest.raises(UserError, match="the 3 classes that are held back have one image each"):
+        hold_back(Pictures(each=1), 0.25, seed=0)
+
+
 def test_a_class_more_moves_few_across():
     _, held = hold_back(Pictures(classes=40), 0.25, seed=0)
     _, more = hold_back(Pictures(classes=41), 0.25, seed=0)

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -535,6 +539,32 @@ def test_a_dry_run_runs_nothing(command):
     assert "4 runs" in command("run", "ice_glyphs", "--seeds", "0,1,2,3", "--dry-run")[1]
     assert "\n1 run: 1 new\n" in command("run", "ice_glyphs", "--dry-run")[1]
     assert not Path("runs").exists()
+
+
+def test_a_dry_run_of_a_restart_forgets_what_is_there(command, pretending):
+    settings = ["ice_glyphs", *SETTINGS, "loss.scale=1", "--dry-run"]
+    command(*("run", *settings[:-1]))
+    assert "1 run: 1 finished" in command("run", *settings)[1]
+    assert "1 run: 1 new" in command("run", *settings, "--restart")[1]
+
+
+def test_a_config_from_a_pipe(command, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    text = b"extends: ice_glyphs\ntrain: {iterations: 20}\nname: piped\n"
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(text,))
+    writer.start()
+    status, out, err = command("run", tmp_path / "pipe", "--seeds", "1", "--dry-run")
+    writer.join()
+    assert (status, err) == (0, "")
+    assert "piped" in out
+
+
+def test_a_process_whose_parent_has_gone_before_it_was_told_what_to_do_ends():
+    for said in (b"", b"seed: 0\n"):
+        done = subprocess.run(
+            [sys.executable, "-c", _scheduler.PROGRAM, "x"], input=said, timeout=60, check=False
+        )
+        assert done.returncode == 1
 
 
 def test_nothing_is_run_if_one_config_is_wrong(command, pretending):

@@ -96,6 +96,23 @@ def selection(job):
 # ---- who competes
 
 
+@pytest.mark.parametrize(
+    ("sources", "scales", "seeds"),
+    [
+        (["ice_glyphs"], "1,2", "0,0"),
+        (["ice_glyphs"], "1,1.0,2", "0"),
+        (["ice_glyphs", "ice_glyphs"], "1,2", "0"),
+    ],
+)
+def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
+    found = jobs.make(sources, SETTINGS, [f"loss.scale={scales}"], seeds)
+    (contest,) = found.contests
+    assert [run.place for run in contest.runs] == [0, 1]
+    (choice,) = jobs.run(found, reporter=QUIET).choices
+    assert [len(entrant.jobs) for entrant in choice.entrants] == [1, 1]
+    assert len(choice.chosen.jobs) == len([line for line in started() if "test" in line]) == 1
+
+
 def test_the_settings_of_a_config_on_the_same_data_compete():
     found = plan("1,2")
     (contest,) = found.contests

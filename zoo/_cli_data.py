@@ -136,18 +136,19 @@ def _place(name: str, target: Any) -> tuple[str, str]:
         wants = any(p.name == "root" for p in registry.describe("datasets", name).parameters)
         return "", "yours: dataset.root=<folder>" if wants else "needs no files"
     folder = data_dir(name)
-    if not folder.exists():
-        return "", escape(_plain(f"not in {folder}") + f"; zoo data download {name}")
     try:
+        if not folder.exists():
+            return "", escape(_plain(f"not in {folder}") + f"; zoo data download {name}")
         found: Survey = target.survey(content=False)
-    except UserError as error:
+        size = decimal(_data.size(found.folder or folder))
+    except (UserError, OSError) as error:
         return "", f"[yellow]{escape(_plain(str(error).splitlines()[0]))}[/]"
     where = escape(f"{_plain(str(found.folder))}\n{found.layout}")
     errors = sum(one.severity == "error" for one in found.findings)
     if errors:
         wrong = counted(errors, "error")
         where += f"\n[red]{wrong}; zoo data verify {escape(name)}[/]"
-    return decimal(_data.size(found.folder or folder)), where
+    return size, where
 
 
 def _print_place(name: str, found: Survey) -> None:

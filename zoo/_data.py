@@ -90,7 +90,7 @@ def download(
         reporter.say(f"{name} is there already")
         return before
     _get(name, sources, folder, reporter)
-    found: Survey = target.survey(str(folder), content=False)
+    found = _look_again(target, sources, folder)
     _check_whole(name, found)
     return found
 
@@ -167,12 +167,26 @@ def _look(target: Any, folder: Path) -> Survey | None:
     return found
 
 
+def _look_again(target: Any, sources: Sequence[Source], folder: Path) -> Survey:
+    """Return what there is after a download; if it is nothing, say what is in the way."""
+    try:
+        found: Survey = target.survey(str(folder), content=False)
+    except UserError as error:
+        holds = [str(folder / one.holds) for one in sources if one.holds]
+        there = " and ".join(map(repr, filter(os.path.lexists, holds)))
+        if not there:
+            raise
+        advice = f"{there} is in the way: move it away, and run again"
+        raise UserError(f"{str(error).splitlines()[0]}\n{advice}") from error
+    return found
+
+
 def _get(name: str, sources: Sequence[Source], folder: Path, reporter: Reporter) -> None:
     """Fetch and unpack what is not there yet."""
     failures = []
     for source in sources:
         into = folder / source.holds if source.holds else None
-        if into is not None and into.exists():
+        if into is not None and os.path.lexists(into):
             continue
         try:
             path = fetch(source, folder, reporter)

@@ -77,7 +77,8 @@ def hold_back(dataset: ImageDataset, share: float, seed: int) -> tuple[ClassSubs
         what is left to train on, and what is held back.
 
     Raises:
-        UserError: if one of them would have fewer than two classes.
+        UserError: if one of them would have fewer than two classes, or if every class that is held
+            back has a single image.
     """
     names = dataset.class_names
 
@@ -92,4 +93,10 @@ def hold_back(dataset: ImageDataset, share: float, seed: int) -> tuple[ClassSubs
             f"back {count:,} and leaves {len(names) - count:,}; either side needs {_LEAST} or more"
         )
     order = sorted(range(len(names)), key=draw)
-    return ClassSubset(dataset, sorted(order[count:])), ClassSubset(dataset, sorted(order[:count]))
+    held = ClassSubset(dataset, sorted(order[:count]))
+    if np.bincount(held.labels).max(initial=0) < _LEAST:
+        raise UserError(
+            f"evaluate.validation: the {count:,} classes that are held back have one image each, "
+            "of which none can be found; it takes classes of two images or more"
+        )
+    return ClassSubset(dataset, sorted(order[count:])), held

@@ -37,7 +37,9 @@ _PATIENCE = 20.0  # seconds that a process which was told to stop may take to sa
 def main() -> None:
     """Do the run; end with status 0 if it is finished."""
     tell = Teller(_private_stdout())
-    lines = iter(sys.stdin.readline, f"{END}\n")
+    lines = list(_until_end(sys.stdin))
+    if lines.pop() != f"{END}\n":  # whoever wants the run is gone
+        sys.exit(1)
     config = Config.model_validate(_plain("".join(lines)))
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
@@ -52,6 +54,14 @@ def main() -> None:
     except KeyboardInterrupt:
         tell(stopped="stopped")
         sys.exit(1)
+
+
+def _until_end(stream: TextIO) -> Iterator[str]:
+    """Yield lines up to the one that ends a config; an empty text where the stream ends first."""
+    line = None
+    while line not in ("", f"{END}\n"):
+        line = stream.readline()
+        yield line
 
 
 class Teller:

@@ -105,7 +105,10 @@ class Choice:
 def contests(runs: Iterable[Run]) -> list[Contest]:
     """Return which runs of one config compete: those on the same data, if their settings differ."""
     by_data: dict[str, list[Run]] = {}
-    for run in runs:
+    once: dict[int, Run] = {}
+    for run in runs:  # what was asked for twice is one run
+        once.setdefault(run.place, run)
+    for run in once.values():
         held_back = run.config.evaluate.validation
         if held_back is not None:
             data = run.config.dataset.model_dump()

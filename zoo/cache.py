@@ -130,7 +130,7 @@ class _File:
     def is_whole(self) -> bool:
         try:
             return len(_mapped(self.path)) == len(self.dataset)
-        except (OSError, ValueError):  # none yet, or damaged
+        except Exception:  # noqa: BLE001 none yet, or damaged, of which NumPy says anything
             return False
 
     @functools.cached_property
@@ -157,8 +157,9 @@ def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
     """Decode the images that are not on the disk yet, and give the file its name."""
     with _told(file.part):
         file.part.touch()
+        part = file.part.open("r+b", buffering=0)
     try:
-        with file.part.open("r+b", buffering=0) as handle:
+        with part as handle:
             growing = _Growing(handle, file.shape)
             what = f"images {growing.count:,} to {len(file.dataset) - 1:,} are decoded once"
             reporter.say(f"cache    {what}: {decimal(file.size())} in {file.path}")
@@ -230,7 +231,7 @@ class _Growing:
         try:
             np.lib.format.read_magic(self.handle)
             shape, _, dtype = np.lib.format.read_array_header_1_0(self.handle)
-        except ValueError:  # a new file
+        except Exception:  # noqa: BLE001 a new file, or damaged, of which NumPy says anything
             return 0
         there = (self.path.stat().st_size - self.handle.tell()) // math.prod(self.shape)
         fits = shape[1:] == self.shape and dtype == np.uint8

@@ -174,7 +174,7 @@ def _carry_out(
     plan = jobs.make(configs, overrides, sweep, seeds)
     first, *others = plan.jobs
     if dry_run:
-        stdout().print(jobs.forecast(plan, at_a_time))
+        stdout().print(jobs.forecast(plan, at_a_time, restart))
     elif others:
         _run_many(plan, at_a_time, restart, reporter)
     else:

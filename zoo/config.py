@@ -131,6 +131,8 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
     problems: list[Problem] = []
     _check_here()
     path = _find(source, Path())
+    if path is not None and not path.is_file():  # a pipe can be read once, and load has to
+        return None
     tree = _Files(problems).read(path, ()) if path else None
     given = _overrides.read(overrides, problems)
     if path is None or tree is None or problems:

@@ -132,6 +132,7 @@ def make(
                 begun_by.append(Path(source).stem)
             runs.append(Run(place, variant.config, words))
         contests += _selection.contests(runs)
+    contests = list({frozenset(run.place for run in one.runs): one for one in contests}.values())
     if complaints:
         raise UserError("\n".join(dict.fromkeys(complaints)))
     jobs = _told_apart(jobs, begun_by)
@@ -223,7 +224,7 @@ def table(plan: Plan) -> Group:
     return Group(made, *map(Text, (_summary(plan, states), *map(str, plan.contests))))
 
 
-def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
+def forecast(plan: Plan, at_a_time: int | None = None, restart: bool = False) -> Group:
     """Return the plan with the time and the disk that it will take, as far as that is known."""
     made = _table("run", "settings", "state", "time", "disk")
     estimator = Estimator([job.config for job in plan.jobs])
@@ -231,10 +232,10 @@ def forecast(plan: Plan, at_a_time: int | None = None) -> Group:
     found: list[Estimate] = []
     states: list[str] = []
     for job in plan.jobs:
-        reached = _reached(job)
-        states.append(_how_far(job, reached))
+        reached = 0 if restart else _reached(job)
+        states.append("new" if restart else _how_far(job, reached))
         cells = ("", "")
-        if not job.done:
+        if restart or not job.done:
             left.append(job)
             found.append(estimator.of(job.config, reached or 0))
             cells = found[-1].cells()

@@ -72,6 +72,7 @@ class _Data(_Part):
 
 class _Seconds(_Part):
     training: float = Field(ge=0, le=1e12)
+    evaluation: float = Field(default=0.0, ge=0, le=1e12)
 
 
 class _Paper(_Part):
@@ -102,6 +103,7 @@ class _Trained(_Part):
     settings: Annotated[dict[str, Any], AfterValidator(_shallow)] = {}
     iterate: str = "last"
     iteration: int | None = None
+    iterations: int | None = None
     selection: _Selection | None = None
 
 

@@ -164,6 +164,13 @@ def test_broken_csv(tmp_path, line):
         Cars196("train", str(tmp_path))
 
 
+def test_a_field_beyond_all_bounds(tmp_path):
+    cars_by_class(tmp_path)
+    (tmp_path / "anno_test.csv").write_text("x" * 140_000 + ",1\n")
+    with pytest.raises(UserError, match=r"anno_test\.csv' cannot be read: field larger"):
+        Cars196("train", str(tmp_path))
+
+
 def test_survey(tmp_path):
     cars(tmp_path)
     pictures = tmp_path / "car_ims"

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 import zoo
 from zoo.base import ImageDataset, data_dir
-from zoo.datasets import _benchmarks
+from zoo.datasets import _looks
 from zoo.datasets.cub200 import Cub200
 from zoo.errors import UserError
 
@@ -240,6 +240,10 @@ BROKEN = [
     ("images.txt", TRAIN[0], "images.txt', line 1: .* must begin with 1 integers"),
     ("image_class_labels.txt", "1", "line 1: '1' must begin with 2 integers"),
     ("image_class_labels.txt", "1 201", r"no name: \[201\]"),
+    ("image_class_labels.txt", "1_0 3", "must begin with 2 integers"),
+    ("image_class_labels.txt", "2 200", "class_labels.txt': 2 is both 200 and 3"),
+    ("classes.txt", "200 another", "classes.txt': 200 is both 'another' and '200.<b>'"),
+    ("images.txt", "2 another.jpg", "images.txt': 2 is both 'another.jpg' and"),
 ]
 
 
@@ -388,7 +392,7 @@ def test_an_interrupted_survey_ends(tree, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_benchmarks, "_look_at", interrupt)
+    monkeypatch.setattr(_looks, "_look_at", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Cub200.survey(str(tree))
 
