@@ -201,7 +201,7 @@ def test_run_and_leaderboard(command, tmp_path):
     assert (status, again) == (0, out)
     said = "is finished; its result (--restart forgets it and trains anew):\n"
     assert err == f"runs/{result['run']} {said}"
-    status, out, _ = command("leaderboard", "--markdown")
+    status, out, _ = command("leaderboard", "--format", "markdown")
     assert status == 0
     assert out.startswith("### glyphs: 1,161 classes, 13,587 images\n\n| config | loss |")
     status, quiet, err = command("run", "ice_glyphs", *settings, "--restart", "--quiet")

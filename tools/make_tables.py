@@ -25,13 +25,13 @@ def runs(name: str) -> str:
     """Return the board of the runs in results/runs/<name>, and what they ran on."""
     # The configs have the settings, and the first results do not hold them.
     results = [{**r, "settings": {}} for r in leaderboard.load(RESULTS / "runs" / name)]
-    (board,) = leaderboard.boards(results)
-    _, table = leaderboard.to_markdown(board).split("\n\n", 1)
+    heading, table = leaderboard.render(leaderboard.tables(results), "markdown").split("\n\n", 1)
+    network = heading.partition("; ")[2]  # what all rows have in common
     settings = {
         f"{r['hardware']['device']}, {r['precision']}, torch {r['versions']['torch']}"
         for r in results
     }
-    return f"{table}\n{'; '.join(sorted(settings))}.\n"
+    return f"{table}\n{'; '.join([network, *sorted(settings)])}.\n"
 
 
 def levels(name: str) -> str:

@@ -54,6 +54,21 @@ def find(experiments: Sequence[Mapping[str, Any] | None]) -> Differences:
     return Differences([_own(leaves, usual) for leaves in found], shared)
 
 
+def between(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return what one has instead of another, such as ``images.crop=28 instead of null``.
+
+    Args:
+        one: settings of an experiment, or a part of them.
+        other: those of the other.
+    """
+    mine, theirs = dict(_leaves(one)), dict(_leaves(other))
+    return [
+        f"{_shown(key, mine.get(key, 'null'))} instead of {_value(theirs.get(key, 'null'))}"
+        for key in dict.fromkeys([*mine, *theirs])
+        if mine.get(key) != theirs.get(key) and _can_have(key, mine) and _can_have(key, theirs)
+    ]
+
+
 def _own(leaves: Mapping[_Key, str], usual: Mapping[_Key, str | None]) -> list[str]:
     """Return the settings of an experiment that are not the usual ones."""
     if not leaves and usual:
@@ -116,4 +131,8 @@ def _usual(key: _Key, known: Sequence[Mapping[_Key, str]]) -> str | None:
 
 
 def _shown(key: _Key, value: str) -> str:
-    return f"{key.path}={as_setting(json.loads(value))}"
+    return f"{key.path}={_value(value)}"
+
+
+def _value(value: str) -> str:
+    return as_setting(json.loads(value))

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from zoo import _choice
 from zoo._scheduler import Job
-from zoo.leaderboard import Score, average
+from zoo._scores import Score, average
 from zoo.results import CONFIG
 from zoo.schema import Config
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo import __version__, _cli_data, registry
+from zoo import __version__, _cli_data, _cli_leaderboard, registry
 from zoo._arguments import REQUIRED
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter, stdout
@@ -39,6 +39,7 @@ def app() -> None:
 
 
 app.add_command(_cli_data.data)
+app.add_command(_cli_leaderboard.leaderboard)
 
 
 def main() -> None:
@@ -403,23 +404,6 @@ def config_(config: str | None, overrides: tuple[str, ...]) -> None:
         return
     variants = configuration.load_all(config, overrides)
     click.echo(configuration.dump_all(variants), nl=False)
-
-
-@app.command("leaderboard")
-@click.argument(
-    "directory", type=click.Path(path_type=Path), default="runs", help="Folder of run folders."
-)
-@click.option("--markdown", is_flag=True, help="Print Markdown.")
-def leaderboard_(directory: Path, markdown: bool) -> None:
-    """Show the finished runs under a folder: Recall@K by data set, best first."""
-    from zoo import leaderboard
-
-    console = stdout()
-    for board in leaderboard.boards(leaderboard.load(directory)):
-        if markdown:
-            click.echo(leaderboard.to_markdown(board))
-        else:
-            console.print(leaderboard.to_table(board, console.width), "")
 
 
 def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:

@@ -270,11 +270,15 @@ def _bare(source: str | Path) -> str:
 
 
 def _library() -> dict[str, Path]:
-    """Return the shipped configs by name, those among them that are only to be extended."""
+    """Return the shipped configs by name, those among them that are only to be extended.
+
+    Beside them lie the shapes of tables, which are no configs; see :mod:`zoo._shape`.
+    """
     folder = Path(importlib.import_module("zoo.configs").__path__[0])
     return {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for path in sorted(folder.rglob("*.yaml"))
+        if path.parent.name != "tables"
     }
 
 
