@@ -203,7 +203,8 @@ def test_run_and_leaderboard(command, tmp_path):
     assert err == f"runs/{result['run']} {said}"
     status, out, _ = command("leaderboard", "--format", "markdown")
     assert status == 0
-    assert out.startswith("### glyphs: 1,161 classes, 13,587 images\n\n| config | loss |")
+    title = "Recall@K in percent, glyphs: 1,161 classes, 13,587 images; convnet, 128-d"
+    assert out.startswith(f"### {title}\n\n| config | loss |")
     status, quiet, err = command("run", "ice_glyphs", *settings, "--restart", "--quiet")
     assert err == ""
     assert "R@1" in quiet

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
+from boards import of_config, result, write
 from rich.console import Console
 
 from zoo import UserError, leaderboard
 from zoo.config import dump, load
-
-
-def result(config, recall, *, seed=0, digest="aa", dataset="glyphs", fingerprint="f0", paper=None):
-    return {
-        "run": f"{config}-{digest}-s{seed}",
-        "config": config,
-        "digest": digest,
-        "seed": seed,
-        "dataset": {"name": dataset, "fingerprint": fingerprint},
-        "loss": "ice",
-        "backbone": "convnet",
-        "embedding_size": 64,
-        "recall": {str(k): v for k, v in recall.items()},
-        "seconds": {"training": 90.0, "evaluation": 1.0},
-        "paper": paper,
-    }
-
-
-def write(folder, *results):
-    for r in results:
-        (folder / r["run"]).mkdir(parents=True)
-        (folder / r["run"] / "result.json").write_text(json.dumps(r))
 
 
 def text(board, width=200):
@@ -40,11 +18,14 @@ def text(board, width=200):
     return console.export_text()
 
 
+def markdown(results):
+    return leaderboard.render(leaderboard.tables(results), "markdown")
+
+
 def with_settings(config, *overrides, recall=0.5, seed=0):
     """Return a result of a shipped config, as a run leaves it."""
-    loaded = load(config, [*overrides, f"seed={seed}"])
-    found = result(config, {1: recall}, seed=seed, digest=loaded.digest())
-    return found | {"loss": loaded.loss.name, "settings": loaded.settings()}
+    (found,) = of_config(config, *overrides, recall={1: recall}, seed=seed)
+    return found
 
 
 def test_rows_are_sorted_and_seeds_are_averaged(tmp_path):
@@ -78,9 +59,9 @@ def test_the_same_name_with_other_settings_is_another_row(tmp_path):
         (("loss.scale=16", "miner=null", "train.iterations=600"), 1),
         (("loss.scale=64", "miner=null", "train.iterations=600"), 2),
     ]
-    markdown = leaderboard.to_markdown(board)
-    assert "| config | settings | loss |" in markdown
-    assert "| ice\\_glyphs | loss.scale=16 miner=null train.iterations=600 | ice |" in markdown
+    shown = markdown(leaderboard.load(tmp_path))
+    assert "| config | settings | loss |" in shown
+    assert "| ice\\_glyphs | loss.scale=16 miner=null train.iterations=600 | ice |" in shown
     assert "loss.scale=16 miner=null train.iterations=600" in text(board)
 
 
@@ -95,7 +76,7 @@ def test_what_most_rows_share_is_below_the_table(tmp_path):
     ]
     said = "Unless said otherwise: sampler.classes=32 train.iterations=600\n"
     assert text(board).endswith(said)
-    assert leaderboard.to_markdown(board).endswith("|\n\n" + said)
+    assert markdown(leaderboard.load(tmp_path)).endswith("|\n\n" + said)
 
 
 def test_old_results_are_told_apart_by_the_config_beside_them(tmp_path):
@@ -124,9 +105,9 @@ def test_the_row_of_a_run_stands_out(tmp_path):
     console = Console(width=200, force_terminal=True, color_system="standard")
     with console.capture() as captured:
         console.print(leaderboard.to_table(board, highlight=run))
-    bold = [line for line in captured.get().splitlines()[2:] if "\x1b[1m" in line]
-    assert len(bold) == 1
-    assert board.rows[1].settings[0] in bold[0]
+    cyan = [line for line in captured.get().splitlines()[2:] if "\x1b[36m" in line]
+    assert len(cyan) == 1
+    assert board.rows[1].settings[0] in cyan[0]
 
 
 def test_a_board_fits_into_80_columns(tmp_path):
@@ -180,9 +161,8 @@ def test_a_folder_of_images_is_called_by_its_name(tmp_path):
     assert [row.name for row in found[2].rows] == ["b", "d", "e"]
     heading = "flowers (image_folder): 42 classes, 10 images"
     assert text(found[2]).startswith(f"Recall@K in percent, {heading}; convnet, 64-d\n")
-    assert leaderboard.to_markdown(found[2]).startswith(
-        "### flowers (image\\_folder): 42 classes, 10 images\n"
-    )
+    third = leaderboard.render(leaderboard.tables(leaderboard.load(tmp_path))[2:], "markdown")
+    assert third.startswith(f"### Recall@K in percent, {heading}; ".replace("_", "\\_"))
 
 
 def test_networks_have_columns_where_they_differ(tmp_path):
@@ -203,28 +183,27 @@ def test_the_papers_value_and_the_difference(tmp_path):
     write(tmp_path, result("ice_sop", {1: 0.7712, 10: 0.91}, dataset="sop", paper=paper))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert "77.3 (-0.18)" in text(board)
-    assert "90.0 (+1.00)" in leaderboard.to_markdown(board)
+    assert "90.0 (+1.00)" in markdown(leaderboard.load(tmp_path))
 
 
 def test_pooled_features_have_a_line_of_their_own(tmp_path):
     write(tmp_path, result("f", {1: 0.8}) | {"recall_of_features": {"1": 0.9, "2": 0.95}})
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
-    assert "| pooled features |  |  |  |  | 90.00 |  |" in leaderboard.to_markdown(board)
+    assert "| pooled features |  |  | 90.00 |  |" in markdown(leaderboard.load(tmp_path))
     assert "pooled features" in text(board)
 
 
 def test_a_value_that_the_paper_leaves_out(tmp_path):
     paper = {"recall": {"1": 73.7, "10": None}}
     write(tmp_path, result("p", {1: 0.7, 10: 0.8}, paper=paper))
-    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
-    assert "| 73.7 (-3.70) | – |" in leaderboard.to_markdown(board)
+    assert "| 73.7 (-3.70) | – |" in markdown(leaderboard.load(tmp_path))
 
 
 def test_markdown_shows_hostile_names_as_they_are(tmp_path):
     hostile = result("ok", {1: 0.5}, dataset="<script>|a_b & *x*")
     write(tmp_path, hostile)
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
-    assert "&lt;script>\\|a\\_b &amp; \\*x\\*" in leaderboard.to_markdown(board)
+    assert "&lt;script>\\|a\\_b &amp; \\*x\\*" in markdown(leaderboard.load(tmp_path))
     assert "<script>|a_b & *x*" in text(board)
 
 
@@ -234,7 +213,9 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path):
     other = result("y", {1: 0.5}, dataset="\x1b[2Jd") | {"settings": {"\x1b]0;title\x07": 2}}
     write(tmp_path, hostile, other)
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
-    assert not re.search(r"[\x00-\x09\x0b-\x1f]", leaderboard.to_markdown(board) + text(board))
+    assert not re.search(
+        r"[\x00-\x09\x0b-\x1f]", markdown(leaderboard.load(tmp_path)) + text(board)
+    )
     assert r"\x1b[31mred\n" in text(board)
 
 
@@ -303,11 +284,11 @@ def test_what_was_chosen_on_held_out_classes_says_so(tmp_path):
     names = ["scale¹", "iterate²", "alike²", "last³", "plain", "last_of_scales⁴"]
     lines = text(board).splitlines()
     assert [line.split()[0] for line in lines[2:8]] == names
-    assert [line.strip() for line in lines[8:]] == notes
-    markdown = leaderboard.to_markdown(board)
+    assert [line.strip() for line in lines[9:]] == notes
+    shown = markdown(leaderboard.load(tmp_path))
     for name, note in zip(names, [*notes, *["| ice |"] * 2], strict=True):
-        assert name.replace("_", "\\_") in markdown
-        assert note.replace("_", "\\_") in markdown
+        assert name.replace("_", "\\_") in shown
+        assert note.replace("_", "\\_") in shown
 
 
 def test_chosen_runs_and_others_are_never_one_row(tmp_path):
@@ -328,7 +309,7 @@ def test_a_hostile_choice_is_shown_as_it_is(tmp_path):
     hostile = {"settings": {"<b>": "[red]\x1b"}, "among": {"<b>": ["*a*", "|"]}}
     write(tmp_path, held_back(result("a", {1: 0.5}), selection=hostile))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
-    assert "&lt;b>=[red]\\x1b of \\*a\\*, \\|" in leaderboard.to_markdown(board)
+    assert r"&lt;b>=\[red\]\\x1b of \*a\*, \|" in markdown(leaderboard.load(tmp_path))
     assert "<b>=[red]\\x1b of *a*, |" in text(board)
 
 

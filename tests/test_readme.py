@@ -163,7 +163,8 @@ def test_the_sweeps_that_are_shown_are_understood(tmp_path):
 
 
 def test_every_shipped_config_opens_with_the_command_that_runs_it():
-    shipped = [p for p in (ROOT / "configs").rglob("*.yaml") if p.parent.name != "base"]
+    folders = ("base", "tables")
+    shipped = [p for p in (ROOT / "configs").rglob("*.yaml") if p.parent.name not in folders]
     assert len(shipped) == 65
     for path in shipped:
         first = path.read_text("utf-8").splitlines()[0]

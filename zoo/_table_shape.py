@@ -105,7 +105,7 @@ def table(
     there = [result for result in results if _key(result, shape) in keys]
     elsewhere = [result for result in results if _key(result, shape) not in keys]
     own = all(column.own for column in columns)
-    slots, left = _slots(there, shape, own)
+    slots, left = _slots(there, shape, columns)
     if others:
         slots, left = [*slots, *_by_loss(left, shape)], []
     drafts, shared = _drafts(slots, keys)
@@ -181,29 +181,39 @@ def _columns(results: Sequence[Result], shape: Shape, everywhere: bool) -> Itera
                 yield _Column(key, Group(title, tuple(ks)), False)
 
 
-def _slots(results: Sequence[Result], shape: Shape, own: bool) -> tuple[list[_Slot], list[Result]]:
-    """Return the rows with their runs, and the results that none is for."""
-    slots = {}
-    for number, block in enumerate(shape.blocks):
-        for row in block.rows:
-            paper = {name: _reported(shape, name, values) for name, values in row.recall.items()}
-            slots[row.key] = _Slot(row.title, number, block.best, paper)
+def _slots(
+    results: Sequence[Result], shape: Shape, columns: Sequence[_Column]
+) -> tuple[list[_Slot], list[Result]]:
+    """Return the rows with their runs, and the results that none is for.
+
+    Rows that are values of a setting are the paper's on the paper's data sets only.
+    """
+    slots = _of_shape(shape) if not shape.key or any(column.own for column in columns) else {}
     more: dict[str, _Slot] = {}
     left = []
     for result in results:
         key = _key(result, shape)
         name, named = _row_of(result, shape)
         slot = slots.get(name or "")
-        if slot is None and name and len(key) > 1:  # data that the paper's rows are not made for
+        if slot is None and name and shape.key and len(key) > 1:
             slot = more.setdefault(name, _Slot(name, 0, shape.blocks[0].best))
         if slot is None:
             left.append(result)
         else:
             slot.runs.setdefault(key, []).append((named, result))
     left += [result for slot in slots.values() for result in slot.settle()]
-    found = [slot for slot in slots.values() if slot.runs or own or not shape.key]
     added = [more[name] for name in sorted(more, key=_natural)]
-    return sorted([*found, *added], key=lambda slot: slot.block), left
+    return sorted([*slots.values(), *added], key=lambda slot: slot.block), left
+
+
+def _of_shape(shape: Shape) -> dict[str, _Slot]:
+    """Return the rows of a shape, without runs, by what runs call them."""
+    slots = {}
+    for number, block in enumerate(shape.blocks):
+        for row in block.rows:
+            paper = {name: _reported(shape, name, values) for name, values in row.recall.items()}
+            slots[row.key] = _Slot(row.title, number, block.best, paper)
+    return slots
 
 
 def _reported(shape: Shape, name: str, values: Sequence[float | None]) -> dict[int, float]:
