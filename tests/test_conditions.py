@@ -82,9 +82,11 @@ def test_a_file_of_weights_may_lie_elsewhere():
 
 def test_settings_that_are_not_recorded_are_said():
     old = result("old", {1: 0.5}) | {"embedding_size": 128}
-    assert notes(old, old, one()) == [_conditions._UNKNOWN, _conditions._UNKNOWN, None]
-    assert notes(old, old) == [None, None]
-    assert notes(old | {"embedding_size": 8}, one())[0].endswith("embedding_size=8 instead of 128")
+    may_not = "may not be comparable with the others"
+    assert notes(old, one(), one())[0] == f"{may_not}: its settings are not recorded"
+    assert notes(old, old, one())[2] == f"{may_not}, whose settings are not recorded"
+    assert notes(old, old) == notes(old, old, one())[:2] == [None, None]
+    assert notes(old | {"embedding_size": 8}, one())[1].endswith("embedding_size=128 instead of 8")
 
 
 def test_what_a_table_is_about_may_differ():

@@ -222,6 +222,15 @@ def test_what_is_left_out_is_told():
         cells([other("b", "ice")], "table3")
 
 
+def test_a_table_with_nothing_in_it_is_refused():
+    with pytest.raises(UserError, match="no run is for Table 2"):
+        cells(of_config("ice_cub"), "table2")
+    with pytest.raises(UserError, match="Table 2 has no row for 1 run .b."):
+        cells([other("b", "rll")], "table2", wanted={"dataset": ["*"]}, paper=True)
+    _, found = cells(of_config("ice_cub"), "table2", paper=True)
+    assert found[:2] == [["s=1", *"–––"], ["  paper", "42.0", "58.1", "74.1"]]
+
+
 def test_others_get_rows():
     runs = [r for name in ("ice_sop", "rll_sop") for r in of_config(name)]
     mine = of_config("ice_sop", "loss={name: circle}", "name=mine", "paper=null", recall={1: 0.9})

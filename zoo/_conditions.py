@@ -12,7 +12,10 @@ from zoo import _differences
 from zoo.schema import dig
 
 _IN_TRAINING = ("pad", "random_crop", "scale", "mirror")  # of images; no test image is changed so
-_UNKNOWN = "may not be comparable with the others: its settings are not recorded"
+_UNKNOWN = {  # by whether the settings of a result, and those of the others, are known
+    (False, True): "may not be comparable with the others: its settings are not recorded",
+    (True, False): "may not be comparable with the others, whose settings are not recorded",
+}
 
 
 def notes(
@@ -51,23 +54,26 @@ def value(result: Mapping[str, Any], path: str) -> Any:
 
 
 def _most(results: Sequence[Mapping[str, Any]], varied: Collection[str]) -> Mapping[str, Any]:
-    """Return a result with the conditions that most have, a known one if there is one."""
-    known = [result for result in results if result.get("settings")] or results
-    texts = [json.dumps(_of(result, varied), sort_keys=True) for result in known]
+    """Return a result with the conditions that most have."""
+    texts = [json.dumps([_known(r), _of(r, varied)], sort_keys=True) for r in results]
     (most, _), *_ = Counter(texts).most_common(1)
-    return known[texts.index(most)]
+    return results[texts.index(most)]
 
 
 def _note(
     result: Mapping[str, Any], usual: Mapping[str, Any], varied: Collection[str]
 ) -> str | None:
-    known = [bool(one.get("settings")) for one in (result, usual)]
+    known = _known(result), _known(usual)
     if not all(known):  # then only what every result tells can be compared
         result, usual = ({**one, "settings": None} for one in (result, usual))
     found = _differences.between(_of(result, varied), _of(usual, varied))
     if found:
         return f"not comparable with the others: {', '.join(found)}"
-    return _UNKNOWN if any(known) and not all(known) else None
+    return _UNKNOWN.get(known)
+
+
+def _known(result: Mapping[str, Any]) -> bool:
+    return bool(result.get("settings"))
 
 
 def _of(result: Mapping[str, Any], varied: Collection[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def table(board: Board, spread: Spread = "std") -> Table:
     """Return the table of a board."""
     alike = _conditions.notes([row.results[0] for row in board.rows])
     best = best_of([row for row, note in zip(board.rows, alike, strict=True) if not note], board.ks)
-    protocols = _shape.protocols()
+    protocols = _shape.protocols() if any(row.paper for row in board.rows) else {}
     lines = [
         Line(row.name, (_entry(row, note, best, protocols),))
         for row, note in zip(board.rows, alike, strict=True)

@@ -162,8 +162,9 @@ def _tell(shaped: _table_shape.Shaped, paper: str) -> None:
         runs = counted(len(shaped.elsewhere), "run")
         one = shaped.elsewhere[0]["dataset"]["name"]
         said.append(f"{paper} has no columns for {runs} ({data}); --dataset {one} makes some")
-    if not any(line.experiments for line in shaped.table.lines) and not shaped.table.paper:
-        raise UserError(printable("; ".join(said)))
+    entries = [entry for line in shaped.table.lines for entry in line.entries]
+    if not any(entry.experiment or (shaped.table.paper and entry.paper) for entry in entries):
+        raise UserError(printable("; ".join(said) or f"no run is for {paper}"))
     for message in said:
         warnings.warn(printable(message), stacklevel=3)
 
