@@ -33,7 +33,7 @@ def test_the_outputs_are_what_is_printed():
 
 
 def test_the_commands_are_found():
-    assert len(COMMANDS) == 13
+    assert len(COMMANDS) == 14
     assert all(command.startswith("zoo leaderboard") for command in COMMANDS)
 
 

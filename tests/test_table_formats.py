@@ -95,12 +95,12 @@ LATEX = r"""% In the preamble: \usepackage{booktabs}
 
 CSV = """\
 table,row,dataset,config,settings,loss,backbone,embedding_size,minutes,measure,k,mean,std,ci95,seeds,paper,difference,best,comparable,notes
-"Recall@K in percent, glyphs",d,glyphs,d,,ice,convnet,8,1.5,recall,1,90.0,,,1,,,false,false,NOTE0
-"Recall@K in percent, glyphs",d,glyphs,d,,ice,convnet,8,1.5,recall,2,95.0,,,1,,,false,false,NOTE0
-"Recall@K in percent, glyphs",a_b,glyphs,a_b,,ice,convnet,64,1.5,recall,1,82.0,STD,CI,2,80.0,2.0,true,true,NOTE1
-"Recall@K in percent, glyphs",a_b,glyphs,a_b,,ice,convnet,64,1.5,recall,2,90.0,0.0,0.0,2,,,false,true,NOTE1
-"Recall@K in percent, glyphs",c,glyphs,c,,,convnet,64,1.5,recall,1,70.0,,,1,,,false,true,
-"Recall@K in percent, glyphs",c,glyphs,c,,,convnet,64,1.5,recall_of_features,1,71.0,,,1,,,false,true,
+"Recall@K in percent, glyphs; convnet",d,glyphs,d,,ice,convnet,8,1.5,recall,1,90.0,,,1,,,false,false,NOTE0
+"Recall@K in percent, glyphs; convnet",d,glyphs,d,,ice,convnet,8,1.5,recall,2,95.0,,,1,,,false,false,NOTE0
+"Recall@K in percent, glyphs; convnet",a_b,glyphs,a_b,,ice,convnet,64,1.5,recall,1,82.0,STD,CI,2,80.0,2.0,true,true,NOTE1
+"Recall@K in percent, glyphs; convnet",a_b,glyphs,a_b,,ice,convnet,64,1.5,recall,2,90.0,0.0,0.0,2,,,false,true,NOTE1
+"Recall@K in percent, glyphs; convnet",c,glyphs,c,,,convnet,64,1.5,recall,1,70.0,,,1,,,false,true,
+"Recall@K in percent, glyphs; convnet",c,glyphs,c,,,convnet,64,1.5,recall_of_features,1,71.0,,,1,,,false,true,
 """  # noqa: E501
 
 

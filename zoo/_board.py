@@ -64,7 +64,7 @@ class Board:
     """The experiments on one data set, best first.
 
     Attributes:
-        title: the data set; with what else sets it apart where boards would have the same title.
+        title: the data set; with its fingerprint where another would have the same title.
         size: how many classes and images were searched, as far as that is known.
         ks: every K that one of the rows has.
         rows: sorted by the first K.
@@ -97,8 +97,7 @@ def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> list[Board]:
     made = []
     for data, title in titles(results).items():
         for key in sorted(key for key in groups if key[:2] == data):
-            more = [f"{v}-d" if isinstance(v, int) else v for v in key[2:]]
-            made.append(_board(", ".join([title, *more]), groups[key]))
+            made.append(_board(title, groups[key]))
     return made
 
 

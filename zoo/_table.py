@@ -112,6 +112,14 @@ class Table:
         return tuple(sorted(notes.index(note) + 1 for note in entry.notes))
 
 
+def shared_network(rows: Iterable[Row]) -> dict[str, str]:
+    """Return what all rows have in common of their network, in words, by column."""
+    networks = [row.network for row in rows]
+    backbones, sizes = ({network[i] for network in networks} for i in (0, 1))
+    shared = {"backbone": next(iter(backbones))} if len(backbones) == 1 else {}
+    return shared | ({"size": f"{next(iter(sizes))}-d"} if len(sizes) == 1 else {})
+
+
 class Cell(NamedTuple):
     """A cell: its text, what is raised behind it, and whether it is the best of its column."""
 
@@ -174,14 +182,14 @@ class Grid:
 
 
 def layout(table: Table, stacked: bool = False) -> Grid:
-    """Return a table as cells of text; a network that all rows have is told in the title.
+    """Return a table as cells of text, without columns for a network that all rows have.
 
     Args:
         table: the table.
         stacked: whether settings stand below the name, not in a column.
     """
-    network = _network(table) if table.facts else {}
-    facts = [fact for fact in _FACTS if table.facts and fact not in network]
+    shared = shared_network(row for line in table.lines for row in line.experiments)
+    facts = [fact for fact in _FACTS if table.facts and fact not in shared]
     if stacked or not any(_settings(line) for line in table.lines):
         facts = [fact for fact in facts if fact != "settings"]
     heads = [Head(table.head, False), *(Head(fact, fact in ("size", "seeds")) for fact in facts)]
@@ -190,8 +198,7 @@ def layout(table: Table, stacked: bool = False) -> Grid:
         heads += [Head(f"{'' if above else 'R@'}{k}", True, above) for k in group.ks]
     heads += [Head("minutes", True)] * table.facts
     lines = tuple(_lines(table, facts, stacked))
-    title = "; ".join([table.title, ", ".join(network.values())] if network else [table.title])
-    return Grid(printable(title), tuple(heads), lines, tuple(_below(table)))
+    return Grid(printable(table.title), tuple(heads), lines, tuple(_below(table)))
 
 
 def _lines(table: Table, facts: list[str], stacked: bool) -> Iterator[GridLine]:
@@ -253,14 +260,6 @@ def _against_paper(table: Table, entry: Entry, k: int) -> str:
         return f"{entry.paper[k]:.1f}"
     above = round(score.mean - entry.paper[k], table.digits) + 0.0  # which makes 0.0 of -0.0
     return f"{entry.paper[k]:.1f} ({above:+.{table.digits}f})"
-
-
-def _network(table: Table) -> dict[str, str]:
-    """Return what all rows have in common of their network, in words, by column."""
-    found = [row.network for line in table.lines for row in line.experiments]
-    backbones, sizes = ({network[i] for network in found} for i in (0, 1))
-    shared = {"backbone": next(iter(backbones))} if len(backbones) == 1 else {}
-    return shared | ({"size": f"{next(iter(sizes))}-d"} if len(sizes) == 1 else {})
 
 
 def _settings(line: Line) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from zoo._table import Cell, Grid, GridLine, Table, layout
 
 PACKAGES = "% In the preamble: \\usepackage{booktabs}\n"
 _LONG = 30  # characters of a cell, beyond which it may be broken into lines
+_LONG_TITLE = 50  # the same of the first column, whose names are better whole
 _WIDE = 70  # characters of a line, beyond which the table is set smaller
 _BROKEN = r"p{0.3\linewidth}"
 _DOCUMENT = r"""\documentclass{article}
@@ -79,7 +80,7 @@ def _broken(grid: Grid) -> list[int]:
     """Return which columns are too wide for one line."""
     longest = [max(len(line.cells[i].text) for line in grid.lines) for i in range(len(grid.heads))]
     texts = [i for i, head in enumerate(grid.heads) if not head.number]
-    return [i for i in texts[1:] if longest[i] > _LONG]
+    return [i for i in texts if longest[i] > (_LONG if i else _LONG_TITLE)]
 
 
 def _heads(grid: Grid) -> Iterator[str]:

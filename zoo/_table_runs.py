@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from zoo import _conditions, _shape
 from zoo._board import Board, Row
 from zoo._scores import Spread
-from zoo._table import Entry, Group, Line, Table
+from zoo._table import Entry, Group, Line, Table, shared_network
 
 _SPREADS = {
     "std": "±: standard deviation over the seeds",
@@ -17,7 +17,7 @@ _BEST = "Bold: the best of the rows that are comparable"
 
 
 def table(board: Board, spread: Spread = "std") -> Table:
-    """Return the table of a board."""
+    """Return the table of a board; a network that all rows have is told in the title."""
     alike = _conditions.notes([row.results[0] for row in board.rows])
     best = best_of([row for row, note in zip(board.rows, alike, strict=True) if not note], board.ks)
     protocols = _shape.protocols() if any(row.paper for row in board.rows) else {}
@@ -27,8 +27,10 @@ def table(board: Board, spread: Spread = "std") -> Table:
     ]
     shared = [f"Unless said otherwise: {' '.join(board.shared)}"] if board.shared else []
     remarks = [*shared, *remarks_on(board.rows, spread, any(alike))]
+    network = ", ".join(shared_network(board.rows).values())
+    title = "; ".join(filter(None, [f"Recall@K in percent, {board.heading}", network]))
     return Table(
-        f"Recall@K in percent, {board.heading}",
+        title,
         "runs",
         "config",
         (Group(board.title, board.ks, headed=False),),
