@@ -201,8 +201,11 @@ class Benchmark(ABC):
 
     @classmethod
     def _way_on(cls, root: Path) -> str:
+        dead = [source.filename for source in cls.sources if not source.urls]
         return (
-            f"get it with: {data_command('download', cls.name, root)}\n"
+            f"get it with: {data_command('download', cls.name, root)}"
+            + f" (no address has {' and '.join(dead)} any more)" * bool(dead)
+            + "\n"
             f"or put {' and '.join(map(str, cls.sources))} into {str(root)!r}: that command then "
             "checks and unpacks what is there"
         )

@@ -146,7 +146,25 @@ class ImageFolder:
         seen = [Seen(*row, look) for row, look in zip(there, looks, strict=True)]
         bad = {one.name for one in seen if one.look.wrong}
         forget(folder, bad)
-        findings = [Finding("error", f"the folder {problem}", ".") for problem in found.problems]
+        usable = {
+            split: [name for name, files in classes.items() if not bad.issuperset(files)]
+            for split, classes in found.classes.items()
+        }
+        problems = [
+            *found.problems,
+            *(
+                _shortage(split, usable[split], [])
+                for split in _SPLITS
+                if split != found.missing and len(usable[split]) < _LEAST_CLASSES[split]
+            ),
+        ]
+        findings = [Finding("error", f"the folder {problem}", ".") for problem in problems]
+        findings += [
+            Finding("warning", "a class without images that can be used", name)
+            for split in _SPLITS
+            for name in found.classes[split]
+            if name not in usable[split]
+        ]
         findings += findings_of(seen)
         findings += [Finding("note", "ignored, not an image of a class", n) for n in found.stray]
         sizes: dict[Split, list[int]] = {
@@ -191,6 +209,8 @@ def _find(root: Path, test_share: float, split_seed: int) -> _Found:
     present = [s for s in _SPLITS if (root / s).is_dir() and not (root / s).is_symlink()]
     stray: list[str] = []
     problems: list[str] = []
+    for name in () if present else _alike(root):
+        problems.append(f"has a folder {name}/, which counts as a class; is it {name.lower()}/?")
     missing = next((s for s in _SPLITS if s not in present), None) if present else None
     if missing:
         problems.append(
@@ -207,6 +227,11 @@ def _find(root: Path, test_share: float, split_seed: int) -> _Found:
         test = {name: train.pop(name) for name in sorted(held_out)}
     layout = "folders train and test of classes" if present else "one folder of classes, divided"
     return _Found(layout, {"train": train, "test": test}, stray, problems, missing)
+
+
+def _alike(root: Path) -> list[str]:
+    """Return the folders that are called as a split but for capital letters."""
+    return [e.name for e in _entries(root) if e.name.lower() in _SPLITS and e.is_dir()]
 
 
 def _classes(root: Path, within: str, stray: list[str]) -> Classes:

@@ -37,6 +37,7 @@ def download(url: str) -> Path:
             f"  get       {url}\n"
             f"  put it in {path.parent}"
             + (f"\n  its SHA-256 begins with {digest[1]}" if digest else "")
+            + "\n  or name a file that you have: model.backbone.weights=<file>"
         ) from None
     return path
 
@@ -53,6 +54,8 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     path = Path(path).expanduser()
     if not path.is_file():
         what = "a folder, not a file" if path.is_dir() else "no such file"
+        if not path.is_absolute():
+            what += f" (seen from {str(Path.cwd())!r})"
         raise UserError(f"weights {path}: {what}; name a file that torch.save has written")
     try:
         state: Any = torch.load(path, map_location="cpu", weights_only=True)

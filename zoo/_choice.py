@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.schema import Config
 
 
 def note(records: Sequence[Mapping[str, Any]]) -> str | None:
@@ -33,6 +37,22 @@ def settings(selection: Mapping[str, Any]) -> str:
         f"{key}={selection['settings'].get(key, 'none')} of {', '.join(values)}"
         for key, values in selection["among"].items()
     )
+
+
+def on_all_classes(config: Config, source: str, iteration: int, seeds: Sequence[int] = ()) -> str:
+    """Return the command that trains a config, as long as was best, with nothing held back.
+
+    Where the schedule depends on the number of iterations, a shorter one is another experiment.
+    """
+    command = ["zoo", "run", source, "evaluate.validation=null"]
+    if config.evaluate.every is not None:
+        command.append("evaluate.every=null")
+        shorter = config.schedule.warmup <= iteration < config.train.iterations
+        if shorter and config.schedule.name in ("constant", "step"):
+            command.append(f"train.iterations={iteration}")
+    if len(seeds) > 1:
+        command += ["--seeds", ",".join(map(str, seeds))]
+    return shlex.join(command)
 
 
 def of_training_classes(share: float) -> str:

@@ -137,8 +137,9 @@ def _place(name: str, target: Any) -> tuple[str, str]:
         return "", "yours: dataset.root=<folder>" if wants else "needs no files"
     folder = data_dir(name)
     try:
-        if not folder.exists():
-            return "", escape(_plain(f"not in {folder}") + f"; zoo data download {name}")
+        if not folder.exists() or all(one.name.startswith(".") for one in folder.iterdir()):
+            way = "" if all(source.urls for source in target.sources) else " says what to put there"
+            return "", escape(_plain(f"not in {folder}") + f"; zoo data download {name}{way}")
         found: Survey = target.survey(content=False)
         size = decimal(_data.size(found.folder or folder))
     except (UserError, OSError) as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo import _yaml
 from zoo._live import clock
+from zoo._words import as_setting
 from zoo.errors import UserError
 from zoo.results import CHECKPOINT, CONFIG, RESULT, VALIDATION, RunFolder
 from zoo.schema import Config, dig, numbers_alike
@@ -93,6 +94,30 @@ class Estimator:
     def _alike(self, config: Config, keys: Iterable[str]) -> list[_Record]:
         wanted = _part(config.resolved(), keys)
         return [record for record in self._records if _part(record.config, keys) == wanted]
+
+
+def besides(config: Config) -> Iterator[str]:
+    """Yield what else a run takes: a cache of images, and files that are not there."""
+    side = config.images.resize
+    if config.images.cache and side is not None:
+        yield f"cache: {_cache(config.dataset.name, 3 * side**2)}, made once"
+    for key, spec, argument in (
+        ("dataset", config.dataset, "root"),
+        ("model.backbone", config.model.backbone, "weights"),
+    ):
+        given = spec.arguments.get(argument)
+        if isinstance(given, str) and given != "imagenet" and not Path(given).expanduser().exists():
+            yield f"missing: {key}.{argument}={as_setting(given)}"
+
+
+def _cache(dataset: str, image: int) -> str:
+    """Return what the images of a data set take in the cache, in words."""
+    from zoo import registry
+
+    table = getattr(registry.load("datasets", dataset), "table", None)
+    if not table:
+        return f"{in_bytes(image)} an image"
+    return f"about {in_bytes(image * sum(count.images for count in table.values()))} for {dataset}"
 
 
 def in_bytes(size: float) -> str:

@@ -49,7 +49,13 @@ class Board:
     def changed(self, job: Job) -> None:
         """Tell that a job was started or has ended."""
         if self._live is None and not self._quiet:
-            self._say(job, "started" if job.state == "at work" else job.state)
+            begun = "testing" if job.test and job.folder.validated else "started"
+            self._say(job, begun if job.state == "at work" else job.state)
+
+    def stopping(self) -> None:
+        """Tell that a signal was heard: to save takes a while."""
+        if not self._quiet:
+            self._console.print("stopping: what is at work saves; the third time it is killed")
 
     def tick(self) -> None:
         """Bring what is shown up to date."""
@@ -124,4 +130,5 @@ def _measure(job: Job) -> str:
     k = job.config.evaluate.ks[0]
     if not job.test:
         return f"validation R@{k}"
-    return f"R@{k}" if job.config.evaluate.validation is None else "recall"
+    tested = job.state == "finished" or job.config.evaluate.validation is None
+    return f"R@{k}" if tested else "recall"

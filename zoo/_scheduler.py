@@ -250,6 +250,7 @@ class Scheduler:
         changed: is called whenever a job has changed its state.
         tick: is called a few times a second.
         threads: for each process; None: as many as it likes.
+        stopping: is called once a signal was heard, which ends the work.
     """
 
     def __init__(
@@ -259,8 +260,10 @@ class Scheduler:
         changed: Callable[[Job], None],
         tick: Callable[[], None],
         threads: int | None = None,
+        stopping: Callable[[], None] = lambda: None,
     ) -> None:
         self._waiting = list(jobs)
+        self._stopping = stopping
         self._places, self._changed, self._tick, self._threads = places, changed, tick, threads
         self._children: list[Child] = []
         self._events: Events = queue.Queue()
@@ -268,11 +271,15 @@ class Scheduler:
 
     def run(self) -> None:
         """Return when nothing is at work any more."""
+        said = False
         with self._hearing_signals():
             try:
                 while self._children or (self._waiting and not self.signals):
                     if not self.signals:
                         self._start_what_fits()
+                    elif not said:
+                        self._stopping()
+                        said = True
                     self._hear(_TICK)
                     for child in self._children:
                         child.stop(self.signals)

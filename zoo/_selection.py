@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -233,21 +232,11 @@ def _below(choice: Choice) -> list[str]:
 
 
 def _on_all_classes(entrant: Entrant) -> str:
-    """Return the command that trains chosen settings, as long as was best, with nothing held back.
-
-    Where the schedule depends on the number of iterations, a shorter one is another experiment.
-    """
+    """Return the command that trains chosen settings with nothing held back."""
     job = entrant.jobs[0]
-    config = job.config
-    command = ["zoo", "run", str(job.folder.path / CONFIG), "evaluate.validation=null"]
-    if config.evaluate.every is not None:
-        command.append("evaluate.every=null")
-        found = statistics.median_low([r["iteration"] for r in entrant.records if r])
-        shorter = config.schedule.warmup <= found < config.train.iterations
-        if shorter and config.schedule.name in ("constant", "step"):
-            command.append(f"train.iterations={found}")
-    seeds = [str(job.config.seed) for job in entrant.jobs]
-    return shlex.join([*command, *(["--seeds", ",".join(seeds)] if len(seeds) > 1 else [])])
+    found = statistics.median_low([r["iteration"] for r in entrant.records if r])
+    seeds = [job.config.seed for job in entrant.jobs]
+    return _choice.on_all_classes(job.config, str(job.folder.path / CONFIG), found, seeds)
 
 
 def _state(entrant: Entrant) -> str:

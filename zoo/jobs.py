@@ -22,7 +22,7 @@ from rich.text import Text
 
 from zoo import _selection, _yaml
 from zoo import config as configuration
-from zoo._estimate import Estimate, Estimator, in_bytes
+from zoo._estimate import Estimate, Estimator, besides, in_bytes
 from zoo._live import Board, clock, counts
 from zoo._scheduler import Job, Places, Scheduler, State
 from zoo._selection import Choice, Contest, Run
@@ -187,7 +187,7 @@ def _work(jobs: Sequence[Job], at_a_time: int | None, reporter: Reporter) -> boo
     places = Places(_gpus_for(left), at_a_time)
     board = Board(jobs, reporter.console, reporter.quiet)
     threads = _threads(places.at_a_time([job.config.device for job in left]))
-    scheduler = Scheduler(left, places, board.changed, board.tick, threads)
+    scheduler = Scheduler(left, places, board.changed, board.tick, threads, board.stopping)
     with board.open():
         scheduler.run()
     return scheduler.signals > 0
@@ -244,6 +244,7 @@ def forecast(plan: Plan, at_a_time: int | None = None, restart: bool = False) ->
     if left:
         together = Places(_gpus_for(left), at_a_time).at_a_time([j.config.device for j in left])
         lines += _totals(found, together, Path(left[0].config.output))
+        lines += dict.fromkeys(line for job in left for line in besides(job.config))
     return Group(made, *map(Text, lines))
 
 

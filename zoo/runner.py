@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from zoo import config as configuration
 from zoo import environment, registry
+from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
 from zoo._words import as_setting
@@ -115,12 +116,13 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     """
     device = choose_device(config.device)
     splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
-    test, *others = build_datasets(config, splits, reporter or Reporter())
+    datasets = [build_dataset(config, split) for split in splits]
+    embedder = build_embedder(config, device)  # weights that are missing are told of at once
+    test, *others = decoded(config, datasets, reporter or Reporter())
     train = others[0] if others else None
     validation = None
     if train is not None and config.evaluate.validation is not None:
         train, validation = hold_back(train, config.evaluate.validation, config.seed)
-    embedder = build_embedder(config, device)
     workers = config.train.workers
     experiment = Experiment(
         config,
@@ -380,6 +382,10 @@ class _Training:
         if self.chosen is not None:
             self.chosen.restore(self.experiment.embedder)
             _tell_choice(self.chosen, self.reporter)
+            if self.chosen.keep:
+                source = str(self.folder.path / CONFIG)
+                again = on_all_classes(self.config, source, self.chosen.iteration)
+                self.reporter.say(f"to train it on all training classes: {again}")
         return self.chosen
 
     def _due(self, every: int) -> bool:
@@ -577,11 +583,10 @@ def _introduce(experiment: Experiment, reporter: Reporter) -> None:
     reporter.say(f"device   {environment.device_name(experiment.device)}, {experiment.precision}")
 
 
-def build_datasets(
-    config: Config, splits: Sequence[Split], reporter: Reporter
+def decoded(
+    config: Config, datasets: Sequence[ImageDataset], reporter: Reporter
 ) -> Sequence[ImageDataset]:
-    """Return splits of a config's data set, decoded already if the config wants that."""
-    datasets = [build_dataset(config, split) for split in splits]
+    """Return data sets, their images decoded once and kept if the config wants that."""
     side = config.images.resize
     if not config.images.cache or side is None:
         return datasets

@@ -117,8 +117,9 @@ class Trained:
             UserError: if the images are not there any more, or are others.
         """
         reporter = reporter or Reporter()
-        (dataset,) = runner.build_datasets(self.config, ["test"], reporter)
-        self._check_same(dataset)
+        plain = self.test_split()
+        self._check_same(plain)
+        (dataset,) = runner.decoded(self.config, [plain], reporter)
         key = dataset.fingerprint()
         kept = _read(self.folder.path / EMBEDDINGS, key, len(dataset))
         labels = np.asarray(dataset.labels, np.int64)
