@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -546,6 +547,17 @@ def test_a_dry_run_of_a_restart_forgets_what_is_there(command, pretending):
     command(*("run", *settings[:-1]))
     assert "1 run: 1 finished" in command("run", *settings)[1]
     assert "1 run: 1 new" in command("run", *settings, "--restart")[1]
+
+
+def test_a_forecast_counts_the_cache_and_what_is_missing(command):
+    _, out, _ = command("run", "ice_sop", "model.backbone.weights=here.pth", "--dry-run")
+    assert "cache: about 23.6 GB for sop, made once" in out
+    assert "missing: model.backbone.weights=here.pth" in out
+    _, out, _ = command(
+        "run", "ice_folder", "dataset.root=nowhere", "images.cache=true", "--dry-run"
+    )
+    assert "missing: dataset.root=nowhere" in out
+    assert re.search("cache: [0-9.]+ kB an image, made once", out)
 
 
 def test_a_config_from_a_pipe(command, tmp_path):

@@ -397,6 +397,20 @@ def test_gray_and_tiny_images_are_noted(root):
     assert "note: 'test': images with a side under 32 pixels (6)" in notes
 
 
+def test_verify_refuses_what_a_run_refuses(root):
+    (root / "train").rename(root / "Train")
+    (root / "test").rename(root / "Test")
+    lines = "\n".join(str(one) for one in ImageFolder.survey(str(root)).findings)
+    assert "has a folder Train/, which counts as a class; is it train/?" in lines
+    assert "has 1 class with images for split train ('Train'), needed: at least 2" in lines
+
+
+def test_verify_tells_of_a_class_without_images(root):
+    (root / "train/nobody").mkdir()
+    lines = ImageFolder(str(root), "train").verify()
+    assert "warning: 'nobody': a class without images that can be used" in lines
+
+
 def test_verify_reads_what_looks_unchanged(root):
     train = ImageFolder(str(root), "train")
     file = root / "train/a/1.png"

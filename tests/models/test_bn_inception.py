@@ -283,6 +283,7 @@ def test_a_failed_download_says_which_file_to_put_where(hub, monkeypatch):
         f"  get       {url}",
         f"  put it in {hub / 'hub' / 'checkpoints'}",
         "  its SHA-256 begins with 52deb4733",
+        "  or name a file that you have: model.backbone.weights=<file>",
     ]
 
 

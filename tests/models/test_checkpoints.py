@@ -210,4 +210,5 @@ def test_a_failed_download_says_what_to_put_where(hub):
         f"  get       {url}",
         f"  put it in {hub / 'hub' / 'checkpoints'}",
         "  its SHA-256 begins with 01234567",
+        "  or name a file that you have: model.backbone.weights=<file>",
     ]
