@@ -79,7 +79,8 @@ def test_the_folder_holds_what_is_promised(whole):
     path, result = whole
     found = folder(path)
     names = {p.name for p in found.path.iterdir() if not p.name.startswith(".")}
-    assert names == {"config.yaml", "metrics.jsonl", "result.json", "checkpoint.pt", "ranks.npy"}
+    arrays = {"ranks.npy", "labels.npy"}
+    assert names == {"config.yaml", "metrics.jsonl", "result.json", "checkpoint.pt", *arrays}
     assert load(found.path / "config.yaml") == config(path)
     assert result["settings"] == config(path).settings()
     assert result == json.loads((found.path / "result.json").read_text())
@@ -87,6 +88,7 @@ def test_the_folder_holds_what_is_promised(whole):
     embeddings, _ = final(path)
     test = zoo.build("datasets", "glyphs", split="test")
     assert torch.equal(torch.from_numpy(stored), ranks(embeddings, test.labels))
+    assert np.array_equal(found.labels(), test.labels)
     assert result["recall"] == {str(k): float((stored <= k).mean()) for k in (1, 2, 4, 8)}
     assert result["iterate"] == "last"
     assert result["versions"]["torch"] == torch.__version__.split("+")[0]

@@ -45,9 +45,7 @@ def test_sign_flip_counts_all_choices_of_signs(ahead):
 
 def test_sign_flip_agrees_with_scipy():
     ahead = np.random.default_rng(0).integers(-5, 8, 12)
-    theirs = stats.permutation_test(
-        (ahead,), np.sum, permutation_type="samples", n_resamples=2**12
-    )
+    theirs = stats.permutation_test((ahead,), np.sum, permutation_type="samples", n_resamples=2**12)
     assert sign_flip(ahead) == pytest.approx(theirs.pvalue, rel=1e-9)
 
 

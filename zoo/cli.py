@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo import __version__, _cli_data, _cli_leaderboard, registry
+from zoo import __version__, _cli_compare, _cli_data, _cli_leaderboard, registry
 from zoo._arguments import REQUIRED
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter, stdout
@@ -38,6 +38,7 @@ def app() -> None:
     """Compare, reproduce, write, check and use losses for deep metric learning."""
 
 
+app.add_command(_cli_compare.compare)
 app.add_command(_cli_data.data)
 app.add_command(_cli_leaderboard.leaderboard)
 

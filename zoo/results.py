@@ -35,14 +35,16 @@ RESULT = "result.json"
 VALIDATION = "validation.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
+LABELS = "labels.npy"  # of the same queries
 EMBEDDINGS = "embeddings.npz"  # of the test split, once somebody asked for them
 LOCK = ".lock"
 LOG = "log.txt"  # of a process that failed
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
-_FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, EMBEDDINGS, LOG)
+_FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LABELS, EMBEDDINGS, LOG)
 _K = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
 _Share = Annotated[float, Field(ge=0, le=1)]
+_Measure = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,29}$")]
 
 
 class _Part(BaseModel):
@@ -112,6 +114,7 @@ class Result(_Trained):
 
     recall: dict[_K, _Share] = Field(min_length=1)
     recall_of_features: dict[_K, _Share] = {}
+    measures: dict[_Measure, Annotated[float, Field(ge=-1, le=1)]] = {}  # AMI may be below 0
     validation: _Validation | None = None
 
 
@@ -322,13 +325,14 @@ class RunFolder:
         kept = [json.dumps(r) + "\n" for r in self.metrics() if r["iteration"] <= iteration]
         self.write(METRICS, "".join(kept).encode())
 
-    def finish(self, result: dict[str, Any], ranks: Any) -> None:
-        """Write the ranks and then the result, which marks the run as finished."""
+    def finish(self, result: dict[str, Any], ranks: Any, labels: Any) -> None:
+        """Write ranks and labels of the queries, then the result, which marks it as finished."""
         import numpy as np
 
-        buffer = io.BytesIO()
-        np.save(buffer, ranks)
-        self.write(RANKS, buffer.getvalue())
+        for name, array in ((RANKS, ranks), (LABELS, labels)):
+            buffer = io.BytesIO()
+            np.save(buffer, array)
+            self.write(name, buffer.getvalue())
         self._write_record(RESULT, result)
 
     def ranks(self) -> NDArray[np.int32]:
@@ -353,6 +357,42 @@ class RunFolder:
                 f"{path}: not the ranks of a run; run again with --restart ({error})"
             ) from error
         return ranks
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the class of each test query; None for a run that did not keep them.
+
+        Raises:
+            UserError: if the file is not that.
+        """
+        import numpy as np
+
+        path = self.path / LABELS
+        try:
+            labels: NDArray[np.int64] = np.load(path, allow_pickle=False)
+            if labels.dtype != np.int64 or labels.ndim != 1:
+                raise ValueError("not labels")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError) as error:
+            raise UserError(
+                f"{path}: not the labels of a run; it may be deleted ({error})"
+            ) from error
+        return labels
+
+    def add_measures(self, measures: dict[str, float], how: dict[str, Any]) -> None:
+        """Note in the result what was measured after the fact.
+
+        Args:
+            measures: value by name.
+            how: what is to be known of them, beside them in the result.
+
+        Raises:
+            UserError: if another process is at the run, or it is not finished.
+        """
+        with self.locked():
+            result = self.result()
+            together = {**result.get("measures", {}), **measures}
+            self._write_record(RESULT, {**result, "measures": together, **how})
 
     def finish_validation(self, candidate: dict[str, Any]) -> None:
         """Write what held-out classes say of the run, which waits for being chosen."""

@@ -297,7 +297,8 @@ def _run(
         result["recall_of_features"] = _scores(found.of_features)
     if found.of_levels:
         result["recall_of_levels"] = {k: _scores(level) for k, level in found.of_levels.items()}
-    folder.finish(result, found.recall.ranks.numpy())
+    labels = np.asarray(experiment.test.labels, np.int64)
+    folder.finish(result, found.recall.ranks.numpy(), labels)
     return result
 
 
