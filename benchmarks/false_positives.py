@@ -1,0 +1,78 @@
+"""How often two networks that are equally good are told to differ.
+
+    python benchmarks/false_positives.py [--pairs 2000] [--json PATH]
+
+Pairs of networks are simulated on test sets of the size of real ones. A query has a difficulty, by
+which both answer it; that is all there is where queries are independent. Where they are not, a
+network is also better at some classes and worse at others, by chance, as one that was trained once
+is. Neither network is better than the other in any of it: each test ought to say so in 95 % of the
+pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _measure import write
+
+from zoo import environment
+from zoo.significance import bootstrap, mcnemar, sign_flip
+
+SIZES = {"birds": (42, 59), "CUB-200-2011": (100, 59), "SOP": (11_316, 5)}
+"""Classes of a test split, and images of a class."""
+
+BY_CLASS = {"no": 0.0, "a little": 0.3, "much": 0.8}
+"""Standard deviation, in logits, of how good a network is at a class."""
+
+TESTS = ("McNemar, exact", "McNemar, mid-p", "interval, queries", "classes", "interval, classes")
+
+
+def gains(rng: np.random.Generator, classes: int, each: int, spread: float) -> np.ndarray:
+    """Return which of two networks answers a query that the other does not, (classes, each)."""
+    difficulty = 2 + 2 * rng.standard_normal((classes, each))  # Recall@1 of about 0.8
+    hits = []
+    for _ in "ab":
+        logit = difficulty + spread * rng.standard_normal((classes, 1))
+        hits.append(rng.random((classes, each)) < 1 / (1 + np.exp(-logit)))
+    return hits[0].astype(np.int64) - hits[1]
+
+
+def told_apart(ahead: np.ndarray) -> list[bool]:
+    """Return for each of the tests whether it calls a pair different."""
+    exact, mid = mcnemar(int((ahead > 0).sum()), int((ahead < 0).sum()))
+    flat, by_class = ahead.ravel(), ahead.sum(1)
+    low, high = bootstrap(flat, np.ones_like(flat))
+    low_class, high_class = bootstrap(by_class, np.full_like(by_class, ahead.shape[1]))
+    return [
+        exact < 0.05,
+        mid < 0.05,
+        not low <= 0 <= high,
+        sign_flip(by_class) < 0.05,
+        not low_class <= 0 <= high_class,
+    ]
+
+
+def main() -> None:
+    """Simulate, print a table, and write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=2_000)
+    parser.add_argument("--json", type=Path, metavar="PATH")
+    args = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    print(f"{'':28}" + "".join(f"{test:>20}" for test in TESTS))
+    for data, (classes, each) in SIZES.items():
+        for word, spread in BY_CLASS.items():
+            rng = np.random.default_rng(0)
+            pairs = [told_apart(gains(rng, classes, each, spread)) for _ in range(args.pairs)]
+            rates = np.mean(pairs, axis=0).tolist()
+            rows.append({"data": data, "by_class": word, "rates": dict(zip(TESTS, rates, strict=True))})
+            print(f"{data + ', ' + word:28}" + "".join(f"{100 * r:19.1f}%" for r in rates))
+    versions = environment.versions()
+    write(args.json, {"pairs": args.pairs, "numpy": versions["numpy"], "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
