@@ -17,8 +17,8 @@ from zoo.progress import stdout
 def compare(a: str, b: str, ks: str | None, as_json: bool) -> None:
     """Compare two runs query by query: is the difference more than chance?
 
-    A run is named by its folder, by its name in runs/ or the beginning of it. If the runs that begin
-    so differ in their seed only, all of them are taken, paired by seed.
+    A run is named by its folder, by its name in runs/ or the beginning of that. If the runs that
+    begin so differ in their seed only, all of them are taken, and paired by seed.
 
     Examples: [cyan]zoo compare ice_glyphs rll_glyphs[/],
     [cyan]zoo compare runs/a-1234abcd-s0 runs/b-1234abcd-s0 --ks 1 --json[/]
@@ -26,8 +26,9 @@ def compare(a: str, b: str, ks: str | None, as_json: bool) -> None:
     from zoo import _compare_table, _experiments
     from zoo import compare as comparing
 
-    sides = [comparing.read(_experiments.find(text)) for text in (a, b)]
-    found = comparing.compare(*sides, ks=None if ks is None else _numbers(ks))
+    chosen = None if ks is None else _numbers(ks)
+    one, other = (comparing.read(_experiments.find(text)) for text in (a, b))
+    found = comparing.compare(one, other, chosen)
     if as_json:
         notes = list(_compare_table.notes(found))
         click.echo(json.dumps({**found.as_json(), "notes": notes}, indent=2))

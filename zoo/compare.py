@@ -6,7 +6,7 @@ Torch is imported only for runs that did not keep the classes of their queries. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -292,19 +292,23 @@ def _of_classes(
     )
 
 
-def _correct(found: list[AtK]) -> list[AtK]:
+def _correct(found: Sequence[AtK]) -> list[AtK]:
     """Correct the p-values for how many K there are, and say which side is better."""
-    units: tuple[tuple[str, Callable[[AtK], Finding | None]], ...] = (
-        ("queries", lambda at: at.queries),
-        ("classes", lambda at: at.classes),
-        ("seeds", lambda at: at.seeds),
-    )
-    for name, of in units:
-        ps = [1.0 if (one := of(at)) is None else one.p for at in found]
-        for i, corrected in enumerate(significance.holm(ps)):
-            one, at = of(found[i]), found[i]
-            if one is not None:
-                better: Better = None if corrected >= LEVEL else "A" if at.a > at.b else "B"
-                told = replace(one, corrected=corrected, better=better)
-                found[i] = replace(at, **{name: told})
-    return found
+    queries = _corrected([at.queries for at in found], found)
+    classes = _corrected([at.classes for at in found], found)
+    seeds = _corrected([at.seeds for at in found], found)
+    return [
+        replace(at, queries=of_queries or at.queries, classes=of_classes, seeds=of_seeds)
+        for at, of_queries, of_classes, of_seeds in zip(found, queries, classes, seeds, strict=True)
+    ]
+
+
+def _corrected(column: Sequence[Finding | None], found: Sequence[AtK]) -> list[Finding | None]:
+    ps = significance.holm([1.0 if one is None else one.p for one in column])
+    better: list[Better] = [
+        None if p >= LEVEL else "A" if at.a > at.b else "B" for p, at in zip(ps, found, strict=True)
+    ]
+    return [
+        one and replace(one, corrected=p, better=side)
+        for one, p, side in zip(column, ps, better, strict=True)
+    ]

@@ -20,31 +20,22 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from zoo import _faiss
+from zoo._items import TIE, TILE_SIDE, Array, Items, Shape, arrange, blocks, by_class, check_items
 from zoo._precision import full_float32
 from zoo.errors import UserError, did_you_mean
 
 NO_MATCH = 2**31 - 1
 """The rank of a query whose class has no other item; it is above every K."""
 
-TIE = 1e-12
-"""Cosines that differ by less are equal: well above float64 rounding, well below float32's."""
-
 BACKENDS = ("torch", "faiss")
 
-Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
-
-# Tiles of the similarity matrix are side x side. On a CPU one shall stay in a core's share of the
-# cache, with rows of an odd number of cache lines so that the rows do not evict each other.
-TILE_SIDE = {"cpu": 752, "cuda": 4096}
 _DENSE = 32  # one pair in so many to do again: a float64 product is cheaper than gathering pairs
-_NOT_INTEGERS = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
 _MARGIN = 8  # how much longer than needed a FAISS list is, for the query itself and near ties
 
 
@@ -128,14 +119,14 @@ def ranks(
     _check_options(backend, limit, block)
     if (gallery is None) != (gallery_labels is None):
         raise UserError("gallery and gallery_labels go together: give both or neither")
-    vectors, classes = _check_items(embeddings, labels)
+    vectors, classes = check_items(embeddings, labels)
     others, other_classes = vectors, classes
     if gallery is not None and gallery_labels is not None:
-        others, other_classes = _check_items(gallery, gallery_labels, "gallery", vectors)
+        others, other_classes = check_items(gallery, gallery_labels, "gallery", vectors)
     with full_float32(vectors.device):
-        classes, other_classes, shapes = _arrange(classes, other_classes)
-        queries, order = _sorted(vectors, classes)
-        found_in = queries if gallery is None else _sorted(others, other_classes)[0]
+        classes, other_classes, shapes = arrange(classes, other_classes)
+        queries, order = by_class(vectors, classes)
+        found_in = queries if gallery is None else by_class(others, other_classes)[0]
         side = block or TILE_SIDE[vectors.device.type]
         best = _best_match(queries, found_in, shapes, side)
         task = _Retrieval(queries, found_in, best, side)
@@ -148,45 +139,7 @@ def ranks(
     return torch.empty_like(found).index_copy_(0, order, found).int().cpu()
 
 
-class _Items(NamedTuple):
-    """Items of one side of the matrix, sorted by class."""
-
-    exact: Tensor  # (n, d) float64, of length 1 or 0
-    fast: Tensor  # (n, d) the same, rounded to float32
-    classes: Tensor  # (n,) int64, ascending
-
-
-class _Shape(NamedTuple):
-    """So many classes follow each other that have these numbers of items."""
-
-    classes: int
-    queries: int
-    gallery: int
-
-
-def _arrange(labels: Tensor, gallery_labels: Tensor) -> tuple[Tensor, Tensor, list[_Shape]]:
-    """Number the classes by shape, and return the numbers of both sides' items, and the shapes."""
-    values, ids = torch.unique(torch.cat([labels, gallery_labels]), return_inverse=True)
-    sides = ids.split([len(labels), len(gallery_labels)])
-    sizes = torch.stack([torch.bincount(side, minlength=len(values)) for side in sides], dim=1)
-    shapes, kind, many = torch.unique(sizes, dim=0, return_inverse=True, return_counts=True)
-    numbers = kind * len(values) + torch.arange(len(values), device=labels.device)
-    runs = [_Shape(n, *size) for n, size in zip(many.tolist(), shapes.tolist(), strict=True)]
-    return numbers[sides[0]], numbers[sides[1]], runs
-
-
-def _sorted(vectors: Tensor, classes: Tensor) -> tuple[_Items, Tensor]:
-    """Return the items sorted by class, and the place each came from."""
-    classes, order = classes.sort(stable=True)
-    exact = vectors[order].double()
-    # By the largest number first where squares can overflow or vanish.
-    for norm in (torch.inf, 2) if vectors.dtype == torch.float64 else (2,):
-        length = torch.linalg.vector_norm(exact, ord=norm, dim=1, keepdim=True)
-        exact /= length.masked_fill_(length == 0, 1)
-    return _Items(exact, exact.float(), classes), order
-
-
-def _best_match(queries: _Items, gallery: _Items, shapes: list[_Shape], side: int) -> Tensor:
+def _best_match(queries: Items, gallery: Items, shapes: list[Shape], side: int) -> Tensor:
     """Return the largest cosine of each query within its class, (n,) float64, or -inf.
 
     Classes of one shape are one batched product, cut into parts of at most ``side``^2 cosines.
@@ -199,8 +152,8 @@ def _best_match(queries: _Items, gallery: _Items, shapes: list[_Shape], side: in
             mine = queries.exact[row : row + rows].view(shape.classes, shape.queries, -1)
             theirs = gallery.exact[col : col + cols].view(shape.classes, shape.gallery, -1)
             into = best[row : row + rows].view(shape.classes, shape.queries)
-            for part in _blocks(shape.classes, side**2 // (shape.queries * shape.gallery)):
-                for slab in _blocks(shape.queries, side**2 // shape.gallery):
+            for part in blocks(shape.classes, side**2 // (shape.queries * shape.gallery)):
+                for slab in blocks(shape.queries, side**2 // shape.gallery):
                     cosine = mine[part, slab] @ theirs[part].mT
                     if gallery is queries:  # by index: an equal item is not the query itself
                         cosine.diagonal(slab.start, 1, 2).fill_(-torch.inf)
@@ -217,7 +170,7 @@ class _Retrieval:
     against ``floor``.
     """
 
-    def __init__(self, queries: _Items, gallery: _Items, best: Tensor, side: int) -> None:
+    def __init__(self, queries: Items, gallery: Items, best: Tensor, side: int) -> None:
         self.queries, self.gallery, self.best, self.side = queries, gallery, best, side
         # |fl(x.y) - x.y| <= d u |x||y| for any order of summation, u = 2^-24 (Jeannerod and Rump,
         # 2013); the rest is for the rounding of both vectors and of the two limits.
@@ -235,8 +188,8 @@ class _Retrieval:
         ahead = torch.zeros_like(self.queries.classes)
         tiles = [
             (rows, cols)
-            for rows in _blocks(len(self.queries.fast), self.side)
-            for cols in _blocks(len(self.gallery.fast), self.side)
+            for rows in blocks(len(self.queries.fast), self.side)
+            for cols in blocks(len(self.gallery.fast), self.side)
             if not self._mirrored or rows.start <= cols.start
         ]
         with _workers(ahead.device) as run:
@@ -263,7 +216,7 @@ class _Retrieval:
             ahead[rows] += torch.bincount(row[hit], minlength=len(near))
         left = unsettled.nonzero().flatten()
         if len(left):
-            queries = _Items(*(part[left] for part in self.queries))
+            queries = Items(*(part[left] for part in self.queries))
             ahead[left] = _Retrieval(queries, self.gallery, self.best[left], self.side).count()
         return ahead
 
@@ -325,16 +278,10 @@ class _Retrieval:
     def _is_ahead(self, rows: Tensor, cols: Tensor) -> Tensor:
         """Return which of the pairs ``(rows[i], cols[i])`` are ahead in float64."""
         ahead = torch.empty_like(rows, dtype=torch.bool)
-        for part in _blocks(len(rows), self.side**2 // self.queries.exact.shape[1]):
+        for part in blocks(len(rows), self.side**2 // self.queries.exact.shape[1]):
             product = self.queries.exact[rows[part]] * self.gallery.exact[cols[part]]
             ahead[part] = product.sum(1) >= self.floor[rows[part]]
         return ahead
-
-
-def _blocks(length: int, step: int) -> list[slice]:
-    """Cut ``range(length)`` into blocks of ``step``, and one of what remains."""
-    step = max(1, step)
-    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
 @contextlib.contextmanager
@@ -388,64 +335,3 @@ def _check_count(name: str, value: Any) -> int:
     if not 0 < number < NO_MATCH:
         raise UserError(f"{name} must be a positive integer below 2^31 - 1; got {value!r}")
     return number
-
-
-def _check_items(
-    vectors: Array, labels: Array, name: str = "embeddings", like: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return vectors (n, d) as floats of 32 or 64 bits and labels (n,) as int64, on one device.
-
-    ``like`` is what they must fit: on its device, with its number of dimensions.
-    """
-    label_name = "labels" if like is None else f"{name}_labels"
-    vectors, labels = _tensor(vectors, name), _tensor(labels, label_name)
-    if vectors.ndim != 2 or not vectors.is_floating_point():
-        raise UserError(f"{name} must be floats of shape (items, dimensions); {_got(vectors)}")
-    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype in _NOT_INTEGERS:
-        raise UserError(f"{label_name} must be integers of shape (items,); {_got(labels)}")
-    if len(vectors) != len(labels):
-        raise UserError(f"{len(vectors)} {name} do not go with {len(labels)} {label_name}")
-    if vectors.numel() == 0:
-        raise UserError(f"{name} are empty: {_got(vectors)}")
-    if like is not None and vectors.shape[1] != like.shape[1]:
-        raise UserError(
-            f"{name} has {vectors.shape[1]} dimensions, but embeddings have {like.shape[1]}"
-        )
-    device = vectors.device if like is None else like.device
-    if device.type not in TILE_SIDE:  # others have no float64
-        device = torch.device("cpu")
-    vectors = vectors.to(device)
-    if vectors.dtype.itemsize < 4:
-        vectors = vectors.float()
-    _check_finite(vectors, name)
-    return vectors, labels.to(device, torch.int64)
-
-
-def _tensor(given: Array, name: str) -> Tensor:
-    if isinstance(given, np.ndarray):
-        try:
-            # Native byte order, contiguous and writable: what PyTorch takes without a complaint.
-            given = torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ("C", "W")))
-        except TypeError as error:
-            raise UserError(f"{name} are of NumPy type {given.dtype}, which is no use") from error
-    if not isinstance(given, Tensor) or given.layout != torch.strided:
-        kind = type(given).__name__
-        if isinstance(given, Tensor):
-            kind += f" of layout {str(given.layout).removeprefix('torch.')}"
-        raise UserError(f"{name} must be a dense PyTorch tensor or NumPy array; got a {kind}")
-    return given.detach()
-
-
-def _got(tensor: Tensor) -> str:
-    return f"got {str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
-
-
-def _check_finite(vectors: Tensor, name: str) -> None:
-    # The largest number of a row is NaN or infinite if any is: one pass, and no mask as large.
-    largest = torch.linalg.vector_norm(vectors, ord=torch.inf, dim=1)
-    bad = (~largest.isfinite()).nonzero().flatten().tolist()
-    if bad:
-        first = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
-        raise UserError(
-            f"{name} are NaN or infinite in {len(bad)} of {len(vectors)} items, by index: {first}"
-        )

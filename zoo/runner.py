@@ -33,6 +33,7 @@ from zoo.cache import CachedImages, decoded_once
 from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.evaluate import Recall, recall_at_k
+from zoo.measures import Measured, measure
 from zoo.pipeline import centre_crops, evaluation_batches, training_batches
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
@@ -233,17 +234,19 @@ def embed(
 
 
 class Evaluation(NamedTuple):
-    """Recall@K of a data set.
+    """What was measured on a data set.
 
     Attributes:
         recall: by embedding; by all levels together where there are several.
         of_features: by the pooled features below it; None if not asked for.
         of_levels: by the embedding of each level alone, where there are several.
+        measured: what else the config asks for, by embedding.
     """
 
     recall: Recall
     of_features: Recall | None
     of_levels: dict[str, Recall]
+    measured: Measured
 
 
 def evaluate(
@@ -252,13 +255,14 @@ def evaluate(
     """Embed a data set, by default the test split, and measure all that the config asks for."""
     dataset = experiment.test if dataset is None else dataset
     embeddings, features = embed(experiment, dataset, reporter)
-    spec, measure = experiment.config.evaluate, _measure(experiment, dataset)
+    spec, recall_of = experiment.config.evaluate, _measure(experiment, dataset)
     names = experiment.embedder.level_names
     levels = zip(names, experiment.embedder.levels(embeddings), strict=True)
     return Evaluation(
-        measure(embeddings),
-        measure(features) if spec.features else None,
-        {name: measure(level) for name, level in levels} if len(names) > 1 else {},
+        recall_of(embeddings),
+        recall_of(features) if spec.features else None,
+        {name: recall_of(level) for name, level in levels} if len(names) > 1 else {},
+        measure(spec.measures, embeddings, dataset.labels),
     )
 
 
@@ -297,6 +301,10 @@ def _run(
         result["recall_of_features"] = _scores(found.of_features)
     if found.of_levels:
         result["recall_of_levels"] = {k: _scores(level) for k, level in found.of_levels.items()}
+    if found.measured.values:
+        result["measures"] = found.measured.values
+    if found.measured.clustering:
+        result["clustering"] = found.measured.clustering
     labels = np.asarray(experiment.test.labels, np.int64)
     folder.finish(result, found.recall.ranks.numpy(), labels)
     return result

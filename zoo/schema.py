@@ -296,6 +296,9 @@ class Train(_Spec):
     )
 
 
+Measure = Literal["map_at_r", "r_precision", "nmi", "ami"]
+
+
 class Evaluate(_Spec):
     """What is measured, on which classes, and when."""
 
@@ -320,6 +323,11 @@ class Evaluate(_Spec):
     features: bool = Field(
         default=False, description="also measure the pooled features below the embedding"
     )
+    measures: list[Measure] = Field(
+        default=[],
+        description="what else is measured at the end: map_at_r, r_precision; nmi and ami, which "
+        "are no good where classes have few images",
+    )
     backend: Literal["torch", "faiss"] = Field(
         default="torch", description="what searches for neighbours"
     )
@@ -329,9 +337,13 @@ class Evaluate(_Spec):
 
     @model_validator(mode="after")
     def _agree(self) -> Evaluate:
-        fine = self.ks == sorted(set(self.ks))
-        message = f"must rise without repeats, not {self.ks}"
-        return _refuse(self, [] if fine else [(("ks",), message)])
+        return _refuse(self, self._contradictions())
+
+    def _contradictions(self) -> Iterator[tuple[Keys, str]]:
+        if self.ks != sorted(set(self.ks)):
+            yield ("ks",), f"must rise without repeats, not {self.ks}"
+        if len(set(self.measures)) < len(self.measures):
+            yield ("measures",), f"must name each once, not {self.measures}"
 
 
 class Paper(_Spec):
@@ -397,6 +409,9 @@ class Config(_Spec):
         data = cast("dict[str, Any]", numbers_alike(_plain(self.model_dump(exclude=_INCIDENTAL))))
         if self.evaluate.validation is None:  # runs are called as before there was a choice
             del data["evaluate"]["validation"]
+        data["evaluate"]["measures"].sort()  # their order says nothing
+        if not self.evaluate.measures:
+            del data["evaluate"]["measures"]
         return data
 
     def digest(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -83,7 +84,7 @@ def _read(
 
 
 def _mean(row: Sequence[Tested], k: int) -> float:
-    return sum(run.result["recall"][str(k)] for run in row) / len(row)
+    return statistics.fmean(run.result["recall"][str(k)] for run in row)
 
 
 def _p(

@@ -1,0 +1,126 @@
+"""Items to be searched, as all exact measures take them: checked, of length 1, sorted by class."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.errors import UserError
+
+Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
+
+TIE = 1e-12
+"""Cosines that differ by less are equal: well above float64 rounding, well below float32's."""
+
+# Tiles of the similarity matrix are side x side. On a CPU one shall stay in a core's share of the
+# cache, with rows of an odd number of cache lines so that the rows do not evict each other.
+TILE_SIDE = {"cpu": 752, "cuda": 4096}
+_NOT_INTEGERS = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
+
+
+class Items(NamedTuple):
+    """Items of one side of the matrix, sorted by class."""
+
+    exact: Tensor  # (n, d) float64, of length 1 or 0
+    fast: Tensor  # (n, d) the same, rounded to float32
+    classes: Tensor  # (n,) int64, ascending
+
+
+class Shape(NamedTuple):
+    """So many classes follow each other that have these numbers of items."""
+
+    classes: int
+    queries: int
+    gallery: int
+
+
+def arrange(labels: Tensor, gallery_labels: Tensor) -> tuple[Tensor, Tensor, list[Shape]]:
+    """Number the classes by shape, and return the numbers of both sides' items, and the shapes."""
+    values, ids = torch.unique(torch.cat([labels, gallery_labels]), return_inverse=True)
+    sides = ids.split([len(labels), len(gallery_labels)])
+    sizes = torch.stack([torch.bincount(side, minlength=len(values)) for side in sides], dim=1)
+    shapes, kind, many = torch.unique(sizes, dim=0, return_inverse=True, return_counts=True)
+    numbers = kind * len(values) + torch.arange(len(values), device=labels.device)
+    runs = [Shape(n, *size) for n, size in zip(many.tolist(), shapes.tolist(), strict=True)]
+    return numbers[sides[0]], numbers[sides[1]], runs
+
+
+def by_class(vectors: Tensor, classes: Tensor) -> tuple[Items, Tensor]:
+    """Return the items sorted by class, and the place each came from."""
+    classes, order = classes.sort(stable=True)
+    exact = vectors[order].double()
+    # By the largest number first where squares can overflow or vanish.
+    for norm in (torch.inf, 2) if vectors.dtype == torch.float64 else (2,):
+        length = torch.linalg.vector_norm(exact, ord=norm, dim=1, keepdim=True)
+        exact /= length.masked_fill_(length == 0, 1)
+    return Items(exact, exact.float(), classes), order
+
+
+def blocks(length: int, step: int) -> list[slice]:
+    """Cut ``range(length)`` into blocks of ``step``, and one of what remains."""
+    step = max(1, step)
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def check_items(
+    vectors: Array, labels: Array, name: str = "embeddings", like: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return vectors (n, d) as floats of 32 or 64 bits and labels (n,) as int64, on one device.
+
+    ``like`` is what they must fit: on its device, with its number of dimensions.
+    """
+    label_name = "labels" if like is None else f"{name}_labels"
+    vectors, labels = _tensor(vectors, name), _tensor(labels, label_name)
+    if vectors.ndim != 2 or not vectors.is_floating_point():
+        raise UserError(f"{name} must be floats of shape (items, dimensions); {_got(vectors)}")
+    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype in _NOT_INTEGERS:
+        raise UserError(f"{label_name} must be integers of shape (items,); {_got(labels)}")
+    if len(vectors) != len(labels):
+        raise UserError(f"{len(vectors)} {name} do not go with {len(labels)} {label_name}")
+    if vectors.numel() == 0:
+        raise UserError(f"{name} are empty: {_got(vectors)}")
+    if like is not None and vectors.shape[1] != like.shape[1]:
+        raise UserError(
+            f"{name} has {vectors.shape[1]} dimensions, but embeddings have {like.shape[1]}"
+        )
+    device = vectors.device if like is None else like.device
+    if device.type not in TILE_SIDE:  # others have no float64
+        device = torch.device("cpu")
+    vectors = vectors.to(device)
+    if vectors.dtype.itemsize < 4:
+        vectors = vectors.float()
+    _check_finite(vectors, name)
+    return vectors, labels.to(device, torch.int64)
+
+
+def _tensor(given: Array, name: str) -> Tensor:
+    if isinstance(given, np.ndarray):
+        try:
+            # Native byte order, contiguous and writable: what PyTorch takes without a complaint.
+            given = torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ("C", "W")))
+        except TypeError as error:
+            raise UserError(f"{name} are of NumPy type {given.dtype}, which is no use") from error
+    if not isinstance(given, Tensor) or given.layout != torch.strided:
+        kind = type(given).__name__
+        if isinstance(given, Tensor):
+            kind += f" of layout {str(given.layout).removeprefix('torch.')}"
+        raise UserError(f"{name} must be a dense PyTorch tensor or NumPy array; got a {kind}")
+    return given.detach()
+
+
+def _got(tensor: Tensor) -> str:
+    return f"got {str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def _check_finite(vectors: Tensor, name: str) -> None:
+    # The largest number of a row is NaN or infinite if any is: one pass, and no mask as large.
+    largest = torch.linalg.vector_norm(vectors, ord=torch.inf, dim=1)
+    bad = (~largest.isfinite()).nonzero().flatten().tolist()
+    if bad:
+        first = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+        raise UserError(
+            f"{name} are NaN or infinite in {len(bad)} of {len(vectors)} items, by index: {first}"
+        )
