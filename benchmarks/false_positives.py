@@ -68,7 +68,8 @@ def main() -> None:
             rng = np.random.default_rng(0)
             pairs = [told_apart(gains(rng, classes, each, spread)) for _ in range(args.pairs)]
             rates = np.mean(pairs, axis=0).tolist()
-            rows.append({"data": data, "by_class": word, "rates": dict(zip(TESTS, rates, strict=True))})
+            named = dict(zip(TESTS, rates, strict=True))
+            rows.append({"data": data, "by_class": word, "rates": named})
             print(f"{data + ', ' + word:28}" + "".join(f"{100 * r:19.1f}%" for r in rates))
     versions = environment.versions()
     write(args.json, {"pairs": args.pairs, "numpy": versions["numpy"], "rows": rows})

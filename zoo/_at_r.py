@@ -100,7 +100,7 @@ def _at_r(queries: Items, gallery: Items, rows: Tensor, first: Tensor, size: int
     wrong = cosine.topk(min(r, cosine.shape[1] - size), dim=1).values
     # Items of other classes that are as near as the i-th right one, or nearer, come before it.
     before = torch.searchsorted(-wrong, TIE - right, right=True)
-    number = torch.arange(1, r + 1, device=rows.device)
+    number = torch.arange(1, r + 1, device=rows.device, dtype=cosine.dtype)
     place = number + before
     counts = place <= r
     return torch.stack([(number / place * counts).sum(1), counts.sum(1)]) / r

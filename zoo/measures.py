@@ -8,7 +8,7 @@ one clustering, but that is by k-means, which depends on where it begins: see :f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,7 @@ from torch import Tensor
 from zoo._at_r import at_r
 from zoo._clusters import clusters
 from zoo._items import Array
-from zoo.errors import UserError, did_you_mean
-from zoo.schema import Measure
-
-NAMES: tuple[str, ...] = get_args(Measure)
+from zoo.schema import check_measures
 
 
 class Measured(NamedTuple):
@@ -41,7 +38,7 @@ def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
     Raises:
         UserError: a name is none of these; shapes or types do not fit; an embedding is not finite.
     """
-    names = check_names(names)
+    names = check_measures(names)
     values: dict[str, float] = {}
     how = None
     if {"map_at_r", "r_precision"} & set(names):
@@ -55,20 +52,6 @@ def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
             if name in names:
                 values[name] = score(labels, grouped.of)
     return Measured({name: values[name] for name in names}, how)
-
-
-def check_names(names: Iterable[str]) -> list[str]:
-    """Return names in the order of ``NAMES``, each once.
-
-    Raises:
-        UserError: if one is the name of no measure.
-    """
-    names = list(names)
-    for name in names:
-        if name not in NAMES:
-            hint = did_you_mean(name, NAMES) or f"; there are {', '.join(NAMES)}"
-            raise UserError(f"there is no measure {name!r}{hint}")
-    return [name for name in NAMES if name in names]
 
 
 def map_at_r(embeddings: Array, labels: Array) -> float:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from zoo._yaml import Key, Keys
+from zoo.errors import UserError, did_you_mean
 from zoo.registry import Kind
 
 # Where a config names components of the registry.
@@ -297,6 +298,13 @@ class Train(_Spec):
 
 
 Measure = Literal["map_at_r", "r_precision", "nmi", "ami"]
+MEASURES: dict[str, str] = {
+    "map_at_r": "MAP@R",
+    "r_precision": "R-precision",
+    "nmi": "NMI",
+    "ami": "AMI",
+}
+"""What else than Recall@K can be measured, and what tables call it."""
 
 
 class Evaluate(_Spec):
@@ -472,6 +480,20 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
     if headless and dig(data, ("model", "freeze")) == "trunk":
         message = "leaves nothing to train where model.embedding_size is null"
         yield ("model", "freeze"), message
+
+
+def check_measures(names: Iterable[str]) -> list[str]:
+    """Return names of measures in the order of ``MEASURES``, each once.
+
+    Raises:
+        UserError: if one is the name of no measure.
+    """
+    names = list(names)
+    for name in names:
+        if name not in MEASURES:
+            near = did_you_mean(name, MEASURES) or f"; there are {', '.join(MEASURES)}"
+            raise UserError(f"there is no measure {name!r}{near}")
+    return [name for name in MEASURES if name in names]
 
 
 def dig(data: Any, keys: Iterable[Key], default: Any = None) -> Any:
