@@ -1,0 +1,27 @@
+"""A run of seconds on a few noisy photographs, for tests of what comes after a run."""
+
+from __future__ import annotations
+
+from replicas import photographs
+
+from zoo import runner
+from zoo.progress import Reporter
+
+SETTINGS = (
+    "images={resize: 32}",
+    "sampler.classes=3",
+    "sampler.per_class=2",
+    "model.backbone.width=2",
+    "model.embedding_size=8",
+    "train.iterations=2",
+    "device=cpu",
+)
+
+
+def small_run(folder, *changes):
+    """Return the folder of a finished run in ``folder``, which has the photographs as well."""
+    photographs(folder / "photographs", {"train": 4, "test": 5}, each=4, size=(40, 36))
+    data = f"dataset={{name: image_folder, root: {folder / 'photographs'}}}"
+    settings = [data, *SETTINGS, f"output={folder / 'runs'}", *changes]
+    result = runner.run("ice_glyphs", settings, reporter=Reporter(quiet=True))
+    return folder / "runs" / result["run"]
