@@ -1,9 +1,9 @@
-"""Write the tables of the README from the files in results/.
+"""Write the tables of the README and of pages in docs/ from the files in results/.
 
     python tools/make_tables.py [--check]
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. With --check nothing is
-written, and the exit status says whether the README is stale.
+written, and the exit status says whether a page is stale.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from _pages import ROOT, keep
 
 from zoo import leaderboard
 
-README = ROOT / "README.md"
+PAGES = [ROOT / name for name in ("README.md", "docs/compare.md", "docs/measures.md")]
 RESULTS = ROOT / "results"
 
 
@@ -119,6 +119,30 @@ def pipeline(name: str) -> str:
     return "\n".join(lines) + _where(report)
 
 
+def false_positives(name: str) -> str:
+    """Return the table of benchmarks/false_positives.py."""
+    rows = _report(name)["rows"]
+    tests = list(rows[0]["rates"])
+    heads = ["test split", "by class", *tests]
+    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(tests)]
+    for row in rows:
+        rates = [f"{100 * row['rates'][test]:.1f} %" for test in tests]
+        lines.append("| " + " | ".join([row["data"], row["by_class"], *rates]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def measures(name: str) -> str:
+    """Return the table of benchmarks/measures.py."""
+    report = _report(name)
+    lines = ["| data | images | s | of Recall@K | PML takes |", "|---|---:|---:|---:|---:|"]
+    for data, found in report["data"].items():
+        lines.append(
+            f"| {data} | {found['items']:,} | {found['median_seconds']['zoo']:.2f} "
+            f"| {found['to_recall']:.1f} times | {found['pml_to_zoo']:.1f} times as long |"
+        )
+    return "\n".join(lines) + _where(report)
+
+
 MAKERS: dict[str, Callable[[], str]] = {
     "glyphs": lambda: runs("glyphs"),
     "birds": lambda: runs("birds"),
@@ -127,6 +151,8 @@ MAKERS: dict[str, Callable[[], str]] = {
     "recall": lambda: recall("recall"),
     "losses": lambda: losses("losses"),
     "pipeline": lambda: pipeline("pipeline"),
+    "false_positives": lambda: false_positives("false_positives"),
+    "measures": lambda: measures("measures"),
 }
 
 
@@ -150,8 +176,9 @@ def _where(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the README, or check it."""
-    keep(README, filled(README.read_text(encoding="utf-8")))
+    """Write the pages, or check them."""
+    for page in PAGES:
+        keep(page, filled(page.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
