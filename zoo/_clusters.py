@@ -80,5 +80,6 @@ def _k_means_of_sklearn(unit: NDArray[np.float32], count: int) -> tuple[NDArray[
     import sklearn
     from sklearn.cluster import KMeans
 
-    k_means = KMeans(count, n_init=RESTARTS, max_iter=STEPS, random_state=SEED)
-    return k_means.fit_predict(unit), f"scikit-learn {sklearn.__version__}"
+    # A map, since its signature leads type checkers to believe that n_init must be text.
+    options: dict[str, Any] = {"n_init": RESTARTS, "max_iter": STEPS, "random_state": SEED}
+    return KMeans(count, **options).fit_predict(unit), f"scikit-learn {sklearn.__version__}"

@@ -129,7 +129,7 @@ def t_test(differences: Sequence[float], share: float = 0.95) -> TTest | None:
 
     if len(differences) < 2 or np.ptp(differences) == 0:
         return None
-    found = stats.ttest_1samp(differences, 0.0)
+    found: Any = stats.ttest_1samp(differences, 0.0)
     low, high = found.confidence_interval(share)
     return TTest(float(found.pvalue), Interval(float(low), float(high)))
 
