@@ -9,13 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from zoo import _few_images
 from zoo._items import Array, by_class, check_items
 
 RESTARTS = 3
 STEPS = 30
 SEED = 0  # the same for all runs, whatever they were trained with
-
-_FEW = 10  # images of a class, below which k-means has too little to go by
 
 
 class Clusters(NamedTuple):
@@ -45,13 +44,9 @@ def clusters(embeddings: Array, labels: Array) -> Clusters:
     vectors, classes = check_items(embeddings, labels)
     unit = by_class(vectors, torch.arange(len(vectors), device=vectors.device))[0]
     count = len(np.unique(classes.cpu().numpy()))
-    mean = len(classes) / count
-    if mean < _FEW:
-        warnings.warn(
-            f"nmi and ami: a class has {mean:.1f} images on average, of which k-means makes no "
-            "good clusters; on such data (SOP) they assess an embedding badly, MAP@R does not",
-            stacklevel=2,
-        )
+    few = _few_images.warning(len(classes), count)
+    if few:
+        warnings.warn(few, stacklevel=2)
     found, by = _k_means(unit.fast.cpu().numpy(), count)
     how = {"by": by, "clusters": count, "restarts": RESTARTS, "steps": STEPS, "seed": SEED}
     return Clusters(found.astype(np.int64), how)
