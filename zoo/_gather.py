@@ -137,7 +137,7 @@ class _Part(NamedTuple):
 
 
 class _Files(Dataset[_Part]):
-    """Files, some at a time, as the network wants them. Also the data set that they are cut from."""
+    """Files, some at a time, as the network wants them; also the data set they are cut from."""
 
     class_names = ("",)
 
