@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+import zoo
 from zoo import environment
+from zoo._files import cannot_write, replace_file
 from zoo._tree import images_under
 from zoo._words import counted, printable
 from zoo.decoding import MAX_PIXELS, load_rgb, why_unreadable
@@ -119,6 +121,50 @@ def embed_files(
             rows[len(kept) : end] = model.embed_pixels(part.pixels)
             kept += part.names
     return Gathered(root, kept, rows[: len(kept)], unreadable)
+
+
+def embed_queries(
+    model: Trained,
+    paths: Sequence[Path],
+    *,
+    batch_size: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    reporter: Reporter,
+) -> Gathered:
+    """Return the embeddings of files that somebody named; the names are those that were given.
+
+    Raises:
+        UserError: none of them can be read.
+    """
+    names = [str(path) for path in paths]
+    found = embed_files(
+        model, Path(), names, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+    )
+    if not found.names:
+        raise UserError(_none_left("queries", found.unreadable))
+    report_unreadable(found, reporter)
+    return found
+
+
+def save(path: Path, model: Trained, found: Gathered) -> None:
+    """Write embeddings as an .npz file, which loads with ``allow_pickle=False``.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    about = {
+        "run": str(model.folder.path.resolve()),
+        "digest": model.config.digest(),
+        "network": model.network_digest(),
+        "version": zoo.__version__,
+        "folder": str(found.root),
+    }
+    texts = {key: np.array(value) for key, value in about.items()}
+    arrays = {"embeddings": found.embeddings, "names": np.array(found.names), **texts}
+    try:
+        replace_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def report_unreadable(found: Gathered, reporter: Reporter) -> None:
