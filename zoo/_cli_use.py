@@ -74,7 +74,7 @@ def embed(
     reporter = Reporter(quiet=quiet)
     check_folder(output)
     _gather.images_of(folder)
-    with _memory_told():
+    with _computing():
         model = trained.load(run, device)
         found = _gather.embed_folder(
             model, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
@@ -119,7 +119,7 @@ def index(
     """
     from zoo import index as indices
 
-    with _memory_told():
+    with _computing():
         made = indices.build(
             run,
             folder,
@@ -182,7 +182,7 @@ def search(
     if sheet is not None:
         _contact_sheet.check_ending(sheet)
     reporter = Reporter(quiet=quiet)
-    with _memory_told():
+    with _computing():
         opened = indices.open(index, run=run, device=device)
         found = _gather.embed_queries(
             opened.model, images, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
@@ -232,7 +232,9 @@ def export(
         name = RunFolder.find(run).path.resolve().name
         output = Path(name + exports.ENDINGS.get(chosen, ".onnx"))
     try:
-        done = exports.export(run, output, format=format, opset=opset)
+        done = exports.export(
+            run, output, format=format, opset=opset, reporter=Reporter(quiet=quiet)
+        )
     except exports.ExportError as error:
         _complain(str(error))
         raise Exit(1) from None
@@ -258,8 +260,9 @@ def _built(made: Index) -> Iterator[str]:
 def _print(queries: Sequence[Path], lists: Sequence[Sequence[Hit]]) -> None:
     console = stdout()
     for query, hits in zip(queries, lists, strict=True):
-        title = escape(printable(str(query)))
-        table = Table(title=title, title_justify="left", title_style="bold", box=None)
+        title = f"[bold]{escape(printable(str(query)))}[/]"
+        console.print(title, soft_wrap=True)
+        table = Table(box=None)
         table.add_column("rank", justify="right")
         table.add_column("cosine", justify="right")
         table.add_column("image", overflow="fold")
@@ -303,7 +306,7 @@ def _draw(
 
     rows = [
         (
-            Picture(query, "query", query.name),
+            Picture(query, "query", "/".join(query.parts[-2:])),
             [
                 Picture(
                     hit.path,
@@ -322,10 +325,13 @@ def _draw(
 
 
 @contextmanager
-def _memory_told() -> Iterator[None]:
-    """End with one line where a GPU's memory is too small."""
+def _computing() -> Iterator[None]:
+    """Let a network run at its best; end with one line where a GPU's memory is too small."""
     import torch
 
+    from zoo import environment
+
+    environment.keep_freed_memory()
     try:
         yield
     except torch.cuda.OutOfMemoryError:

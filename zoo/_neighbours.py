@@ -101,7 +101,7 @@ class Neighbours:
         """
         faiss = _faiss.module("a search")
         try:
-            index = faiss.downcast_index(faiss.read_index(str(path)))
+            index = faiss.read_index(str(path))
             if not isinstance(index, getattr(faiss, _CLASSES[kind])):
                 raise TypeError(type(index).__name__)
             return cls(index, kind, device)

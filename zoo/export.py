@@ -36,6 +36,7 @@ from zoo._files import cannot_write, check_folder
 from zoo.embedder import Embedder
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.pipeline import centre_crops
+from zoo.progress import Reporter
 from zoo.schema import Images
 from zoo.trained import Trained, load
 
@@ -97,6 +98,7 @@ def export(
     *,
     format: str | None = None,
     opset: int | None = None,
+    reporter: Reporter | None = None,
 ) -> Exported:
     """Write a network to a file, and compare what that computes with the network.
 
@@ -109,11 +111,13 @@ def export(
         path: of the file; one of the same name that ends in .json goes beside it.
         format: "onnx" or "torch"; by default what the path ends in, .onnx or .pt2.
         opset: version of ONNX's operators; by default what torch prefers.
+        reporter: where progress is told; by default on stderr.
 
     Raises:
         UserError: no such run or format, nowhere to write, or a package is not installed.
         ExportError: it cannot be exported, or differs.
     """
+    reporter = reporter or Reporter()
     place = Path(path)
     chosen = _check_format(place, format, opset)
     _check_place(place)
@@ -123,6 +127,7 @@ def export(
     sides = _sides(model, real)
     temporary = place.absolute().with_name(f".{uuid.uuid4().hex}{ENDINGS[chosen]}")
     try:
+        reporter.say("exporting, which may take a minute")
         with _explained(model), _quiet():
             # Not of one image: a one would be taken for a constant.
             _WRITE[chosen](network, torch.zeros(2, 3, *sides, dtype=torch.uint8), temporary, opset)
