@@ -107,7 +107,7 @@ def embed_files(
         UserError: images that are not scaled to one size differ in it; the network is broken.
     """
     size = batch_size or model.config.evaluate.batch_size
-    workers = 0 if model.device.type == "cpu" else min(8, environment.cores())
+    workers = _workers(model.device)
     keys = [range(i, min(i + size, len(names))) for i in range(0, len(names), size)]
     files = _Files(root, names, model.config.images, max_pixels, threads=not workers)
     rows = np.empty((len(names), model.embedding_size), np.float32)
@@ -174,6 +174,10 @@ def report_unreadable(found: Gathered, reporter: Reporter) -> None:
     if found.unreadable:
         left_out = counted(len(found.unreadable), "unreadable file")
         reporter.say(f"{left_out} left out, {len(found.names):,} embedded")
+
+
+def _workers(device: torch.device) -> int:
+    return 0 if device.type == "cpu" else min(8, environment.cores())
 
 
 class _Part(NamedTuple):
