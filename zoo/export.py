@@ -49,6 +49,7 @@ TOLERANCE = 1e-5
 
 _TIE = 1e-5  # cosines of neighbours that are nearer may change places
 _REAL, _RANDOM = 48, 16  # images that the file is tried on
+_LEAST_OPSET = 18  # that torch writes
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _Run: TypeAlias = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
@@ -218,6 +219,8 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
         raise UserError(f"format {chosen!r}: give {one_of(FORMATS)}{hint}")
     if chosen == "torch" and opset is not None:
         raise UserError("opset is of ONNX; leave it out for torch.export")
+    if opset is not None and opset < _LEAST_OPSET:
+        raise UserError(f"opset {opset}: give {_LEAST_OPSET} or more, or leave it out")
     for package in _PACKAGES if chosen == "onnx" else ():
         try:
             importlib.import_module(package)
@@ -287,6 +290,14 @@ def _write_onnx(network: nn.Module, example: Tensor, path: Path, opset: int | No
     )
     assert program is not None
     program.save(str(path))
+    if opset is not None:
+        _check_opset(opset, program.model.opset_imports[""])
+
+
+def _check_opset(wanted: int, written: int) -> None:
+    """Refuse another opset than was asked for; torch only logs that it cannot convert to it."""
+    if wanted != written:
+        raise UserError(f"opset {wanted} cannot be had: torch wrote {written}; leave it out")
 
 
 def _write_torch(network: nn.Module, example: Tensor, path: Path, _: int | None) -> None:
