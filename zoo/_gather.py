@@ -189,7 +189,7 @@ class _Part(NamedTuple):
 class _Files(Dataset[_Part]):
     """Files, some at a time, as the network wants them; also the data set they are cut from."""
 
-    class_names = ("",)
+    class_names: Sequence[str] = ("",)
 
     def __init__(
         self, root: Path, names: Sequence[str], images: Images, max_pixels: int, threads: bool

@@ -86,7 +86,7 @@ class Neighbours:
     def of(cls, vectors: NDArray[np.float32], kind: Kind, device: torch.device) -> Neighbours:
         """Return an index of vectors (N, d) of length 1 or 0."""
         faiss = _faiss.module("an index")
-        index = _empty(faiss, *vectors.shape, kind)
+        index = _empty(faiss, len(vectors), vectors.shape[1], kind)
         if kind == "ivf":
             index = _trained(index, vectors, device)
         index.add(vectors)
@@ -190,8 +190,9 @@ class Neighbours:
         return [2**i for i in range(11) if 2**i < 2 * self._index.nlist]
 
     def _search(self, queries: NDArray[np.float32], k: int, length: int) -> Found:
-        on_gpu = self._gpu is not None and length <= _faiss.GPU_MAX_K
-        scores, positions = (self._gpu if on_gpu else self._index).search(queries, length)
+        short = length <= _faiss.GPU_MAX_K
+        index = self._gpu if self._gpu is not None and short else self._index
+        scores, positions = index.search(queries, length)
         found = self._in_order(queries, positions)
         if self.kind == "flat" and scores.shape[1] < self.count:
             # Of what is not listed none is nearer than this.

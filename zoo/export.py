@@ -228,7 +228,7 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
             raise UserError(
                 f"ONNX needs {package}, which is not installed: pip install 'metric-zoo[export]'"
             ) from error
-    return chosen  # type: ignore[return-value]
+    return chosen
 
 
 def _check_place(place: Path) -> None:
