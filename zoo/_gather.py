@@ -204,12 +204,21 @@ class _Files(Dataset[_Part]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, int):
             return load_rgb(self.root / self.names[key], self.max_pixels), 0
+        return self._part(key)
+
+    def _part(self, rows: range) -> _Part:
         with ThreadPoolExecutor(self.threads) as pool:
-            prepared = dict(zip(key, pool.map(self._prepare, key), strict=True))
-        good = {i: found for i, found in prepared.items() if isinstance(found, Tensor)}
-        bad = {self.names[i]: found for i, found in prepared.items() if isinstance(found, str)}
-        names = [self.names[i] for i in good]
-        return _Part(names, _stack(names, list(good.values())), bad)
+            prepared = list(pool.map(self._prepare, rows))
+        names: list[str] = []
+        images: list[Tensor] = []
+        unreadable: dict[str, str] = {}
+        for row, found in zip(rows, prepared, strict=True):
+            if isinstance(found, str):
+                unreadable[self.names[row]] = found
+            else:
+                names.append(self.names[row])
+                images.append(found)
+        return _Part(names, _stack(names, images), unreadable)
 
     def fingerprint(self) -> str:
         return ""

@@ -74,7 +74,8 @@ class Neighbours:
     """
 
     def __init__(self, index: Any, kind: Kind, device: torch.device) -> None:
-        self.kind, self.count, self.size = kind, int(index.ntotal), int(index.d)
+        self.kind: Kind = kind
+        self.count, self.size = int(index.ntotal), int(index.d)
         self._index = index
         self._gpu = None if kind == "hnsw" else _faiss.on_gpu(index, device)
         # |fl(x.y) - x.y| <= d u |x||y|, u = 2^-24, and the vectors are rounded; see zoo.evaluate.
@@ -139,8 +140,10 @@ class Neighbours:
     def value(self, value: int) -> None:
         if self.kind == "hnsw":
             self._index.hnsw.efSearch = value
-        for index in filter(None, (self._index, self._gpu)) if self.kind == "ivf" else ():
-            index.nprobe = value
+        elif self.kind == "ivf":
+            for index in (self._index, self._gpu):
+                if index is not None:
+                    index.nprobe = value
 
     def search(self, queries: NDArray[np.float32], k: int) -> Found:
         """Return the ``k`` nearest of each query, or all if there are fewer.
@@ -218,7 +221,7 @@ class Neighbours:
         cosines = np.einsum("qcd,qd->qc", exact, _exact_unit(queries))
         cosines = np.where(there, cosines.round(_DECIMALS), -np.inf)
         order = np.lexsort((positions, -cosines), axis=-1)
-        return Found(*(np.take_along_axis(x, order, 1) for x in (cosines, positions)))
+        return Found(np.take_along_axis(cosines, order, 1), np.take_along_axis(positions, order, 1))
 
 
 _CLASSES: dict[Kind, str] = {
