@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from zoo import _faiss
 from zoo.errors import UserError
+from zoo.progress import Reporter
 
 Kind = Literal["flat", "hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -37,6 +38,7 @@ _LINKS = 32  # of an item of HNSW's graph
 _CANDIDATES = 100  # looked at when an item is put into the graph
 _PER_LIST = 39  # vectors that FAISS wants of a list of IVF, to find its centre
 _SEEN_PER_LIST = 64  # and how many it takes
+_AT_A_TIME = 10_000  # vectors that are added, to show progress
 _BLOCK_BYTES = 64 << 20  # of candidates in float64
 
 
@@ -84,13 +86,21 @@ class Neighbours:
             index.make_direct_map()
 
     @classmethod
-    def of(cls, vectors: NDArray[np.float32], kind: Kind, device: torch.device) -> Neighbours:
-        """Return an index of vectors (N, d) of length 1 or 0."""
+    def of(
+        cls,
+        vectors: NDArray[np.float32],
+        kind: Kind,
+        device: torch.device,
+        reporter: Reporter | None = None,
+    ) -> Neighbours:
+        """Return an index of vectors (N, d) of length 1 or 0; a graph takes its time."""
         faiss = _faiss.module("an index")
         index = _empty(faiss, len(vectors), vectors.shape[1], kind)
         if kind == "ivf":
             index = _trained(index, vectors, device)
-        index.add(vectors)
+        parts = [vectors[i : i + _AT_A_TIME] for i in range(0, len(vectors), _AT_A_TIME)]
+        for part in (reporter or Reporter(quiet=True)).track(parts, len(parts), "indexing"):
+            index.add(part)
         return cls(index, kind, device)
 
     @classmethod

@@ -211,8 +211,9 @@ class Index:
         if model.network_digest() != self.meta.network:
             raise UserError(
                 printable(
-                    f"{self.folder}: was made with another network than that of {run}, so nothing "
-                    f"can be compared; it was run {self.meta.run.name}"
+                    f"{self.folder}: was made with another network than {run} has now, so nothing "
+                    f"can be compared; it was that of {self.meta.run.name}, as it was then. Give "
+                    "--run, or build the index again with zoo index"
                 )
             )
         return model
@@ -259,7 +260,7 @@ def build(
     _check_finite(found.embeddings, model)
     chosen: Kind = kind_for(len(found.names)) if kind == "auto" else kind  # type: ignore[assignment]
     reporter.say(f"indexing  {len(found.names):,} images, {chosen}")
-    neighbours = Neighbours.of(found.embeddings, chosen, model.device)
+    neighbours = Neighbours.of(found.embeddings, chosen, model.device, reporter)
     trials = neighbours.tune(found.embeddings)
     meta = _describe(model, found.root, place, neighbours, trials)
     write(place, found.names, neighbours, meta)
