@@ -73,14 +73,14 @@ def images_of(folder: str | Path) -> tuple[Path, list[str]]:
     """
     shown = printable(str(folder))
     try:
-        root = Path(folder).expanduser()
-        if not root.is_dir():
-            what = "is a file" if root.exists() else "does not exist"
-            raise UserError(f"{shown}: {what}; give a folder of images")
-        root = root.resolve()
+        root = Path(folder).expanduser().resolve()
+        is_folder, is_there = root.is_dir(), root.exists()
     except (OSError, RuntimeError, ValueError) as error:  # no permission; ~ of nobody; a null byte
         reason = getattr(error, "strerror", None) or error
-        raise error if isinstance(error, UserError) else UserError(f"{shown}: {reason}") from error
+        raise UserError(f"{shown}: {reason}") from error
+    if not is_folder:
+        what = "is a file" if is_there else "does not exist"
+        raise UserError(f"{shown}: {what}; give a folder of images")
     stray: list[str] = []
     names = images_under(root, root, stray)
     if not names:
