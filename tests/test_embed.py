@@ -128,6 +128,14 @@ def test_a_run_that_is_not_there(photos, tmp_path, command, monkeypatch):
     assert "none: no folder of a run" in error
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:99", "cuda:1\n"])
+def test_a_device_that_is_not_there(run, photos, tmp_path, command, device):
+    options = ["-o", tmp_path / "e.npz", "--device", device]
+    status, _, error = command("embed", run, photos, *options)
+    assert (status, error.count("\n")) == (2, 1)
+    assert "device" in error
+
+
 def test_names_that_would_steer_a_terminal(run, tmp_path, command):
     root = tmp_path / "photos"
     put(root / "good.png", 1)

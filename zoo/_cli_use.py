@@ -73,7 +73,6 @@ def embed(
 
     reporter = Reporter(quiet=quiet)
     check_folder(output)
-    _gather.images_of(folder)
     with _computing():
         model = trained.load(run, device)
         found = _gather.embed_folder(

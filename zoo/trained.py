@@ -290,7 +290,8 @@ def _is_single(images: Any) -> bool:
 
 
 def _of_length_1(embeddings: torch.Tensor) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = F.normalize(embeddings.double()).float().cpu().numpy()
+    exact = embeddings.cpu().double()  # moved first: not every device has float64
+    found: NDArray[np.float32] = F.normalize(exact).float().numpy()
     return found
 
 
