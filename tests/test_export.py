@@ -299,3 +299,10 @@ def test_without_a_package_it_is_said_what_to_install(run, tmp_path, command, mo
     assert (
         f"ONNX needs {package}, which is not installed: pip install 'metric-zoo[export]'" in error
     )
+
+
+def test_a_torch_that_is_too_old(run, tmp_path, command, monkeypatch):
+    monkeypatch.setattr(torch.onnx, "export", lambda model, args, f: None)
+    status, _, error = command("export", run, "-o", tmp_path / "m.onnx")
+    assert status == 2
+    assert "ONNX needs torch 2.5 or newer; this is " in error

@@ -22,6 +22,7 @@ import logging
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -221,6 +222,8 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
         raise UserError("opset is of ONNX; leave it out for torch.export")
     if opset is not None and opset < _LEAST_OPSET:
         raise UserError(f"opset {opset}: give {_LEAST_OPSET} or more, or leave it out")
+    if chosen == "onnx" and "dynamic_shapes" not in signature(torch.onnx.export).parameters:
+        raise UserError(f"ONNX needs torch 2.5 or newer; this is {torch.__version__}")
     for package in _PACKAGES if chosen == "onnx" else ():
         try:
             importlib.import_module(package)
