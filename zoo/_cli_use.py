@@ -188,12 +188,12 @@ def search(
         )
     queries = [Path(name) for name in found.names]
     lists = opened.search_embeddings(found.embeddings, k, paths=queries, exclude_self=exclude_self)
+    if sheet is not None:
+        _draw(sheet, queries, lists, max_pixels, reporter)
     if as_json:
         click.echo(json.dumps(_as_json(opened, queries, lists, found.unreadable), indent=2))
     else:
         _print(queries, lists)
-    if sheet is not None:
-        _draw(sheet, queries, lists, max_pixels, reporter)
 
 
 @click.command()
