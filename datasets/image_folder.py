@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from zoo._tree import entries, images_under, is_folder, name_of
 from zoo._words import counted
 from zoo.base import Finding, Split, Survey
-from zoo.decoding import MAX_PIXELS, extensions, load_rgb
+from zoo.decoding import MAX_PIXELS, load_rgb
 from zoo.errors import UserError
 
 from ._images import Scan, check_split, forget, hold_out, scan
@@ -218,7 +219,7 @@ def _find(root: Path, test_share: float, split_seed: int) -> _Found:
             "does not count)"
         )
     if present:
-        stray += [_name(root, e) for e in _entries(root) if e.name not in _SPLITS]
+        stray += [name_of(root, e) for e in entries(root) if e.name not in _SPLITS]
         train, test = ({} if s == missing else _classes(root, s, stray) for s in _SPLITS)
         problems += _in_both(train, test)
     else:
@@ -237,58 +238,12 @@ def _alike(root: Path) -> list[str]:
 def _classes(root: Path, within: str, stray: list[str]) -> Classes:
     """Return the classes of ``root/within``; what else is there is added to the stray."""
     classes = {}
-    for entry in _entries(root / within):
-        if _is_folder(entry):
-            classes[entry.name] = _images(root, entry.path, stray)
+    for entry in entries(root / within):
+        if is_folder(entry):
+            classes[entry.name] = images_under(root, entry.path, stray)
         else:
-            stray.append(_name(root, entry))
+            stray.append(name_of(root, entry))
     return classes
-
-
-def _images(root: Path, folder: str, stray: list[str]) -> list[str]:
-    names = []
-    pending = [folder]
-    while pending:
-        for entry in _entries(pending.pop()):
-            if _is_folder(entry):
-                pending.append(entry.path)
-            elif _is_image(root, entry):
-                names.append(_name(root, entry))
-            else:
-                stray.append(_name(root, entry))
-    return sorted(names)
-
-
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(os.fspath(folder)) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        raise UserError(f"folder {str(folder)!r} cannot be listed: {error.strerror}") from error
-
-
-def _name(root: Path, entry: os.DirEntry[str]) -> str:
-    name = entry.path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
-    return name + "/" * entry.is_dir(follow_symlinks=False)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False) and not _is_hidden(entry.name)
-
-
-def _is_image(root: Path, entry: os.DirEntry[str]) -> bool:
-    if _is_hidden(entry.name) or not entry.name.lower().endswith(extensions()):
-        return False
-    try:
-        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
-            return False
-        return entry.is_file()
-    except (OSError, RuntimeError):  # links in a circle
-        return False
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
 
 
 def _in_both(train: Classes, test: Classes) -> list[str]:

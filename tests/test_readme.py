@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 import replicas
 import torch
@@ -108,13 +109,41 @@ def test_a_trained_network_is_used_as_the_readme_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(monkeypatch, "run", "ice_glyphs", "train.iterations=1", "device=cpu", "--quiet")
     (folder,) = (tmp_path / "runs").iterdir()
-    images = torch.randint(256, (5, 1, 32, 32), dtype=torch.uint8)
     _, code, _ = blocks("python")
-    names = {"run": folder, "images": images}
+    names = {"run": folder, "images": [np.zeros((32, 32), np.uint8)] * 5}
     exec(code, names)
     assert names["embeddings"].shape == (5, 128)
-    saved = torch.load(folder / "checkpoint.pt", weights_only=True)["embedder"]
-    assert all(torch.equal(v, saved[k]) for k, v in names["network"].state_dict().items())
+    assert names["cosine"] == pytest.approx(1)
+
+
+SEARCH = (ROOT / "docs" / "search.md").read_text("utf-8")
+
+
+def test_searching_goes_as_the_page_says(tmp_path, monkeypatch, capsys):
+    """Every command of the page, in its order, and its Python, on photographs that are noise."""
+    pytest.importorskip("faiss")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    make_photographs(tmp_path / "photographs")
+    for i, name in enumerate(["query.jpg", "a.jpg", "b.jpg", "photo.jpg"]):
+        replicas.put(tmp_path / name, i, size=(60, 50))
+    commands = [line for block in blocks("sh", SEARCH) for line in block.splitlines()]
+    assert len(commands) == 9
+    for line in commands:
+        arguments = line.split()[1:]
+        if arguments[0] == "run":
+            arguments += ["model.backbone={name: convnet, width: 4, blocks: 3}", "device=cpu"]
+            arguments += ["images={resize: 40, crop: 32}", "train.iterations=2"]
+            arguments += ["sampler.classes=3", "sampler.per_class=2", "model.embedding_size=8"]
+        assert run(monkeypatch, *arguments) == 0, (line, capsys.readouterr().err)
+        printed = capsys.readouterr().out
+        assert printed, line
+    (shown,) = blocks("text", SEARCH)
+    swapped = printed.split("\n\n", 1)[1].replace("32", "227").replace("40, 40", "256, 256")
+    onnx = shown.replace("import onnxruntime", "import torch").splitlines()
+    assert swapped.splitlines()[:-2] == onnx[:-2]
+    for code in blocks("python", SEARCH):
+        exec(code, {"print": lambda *_: None})
 
 
 def test_the_loss_in_the_readme_is_the_example():

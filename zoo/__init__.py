@@ -11,6 +11,8 @@ from zoo.registry import build, describe, names, register
 if TYPE_CHECKING:
     import zoo.checks as checks
     import zoo.evaluate as evaluate
+    import zoo.export as export
+    import zoo.index as index
     import zoo.leaderboard as leaderboard
     import zoo.runner as runner
     from zoo.trained import load
@@ -22,6 +24,8 @@ __all__ = [
     "checks",
     "describe",
     "evaluate",
+    "export",
+    "index",
     "leaderboard",
     "load",
     "names",
@@ -29,7 +33,7 @@ __all__ = [
     "runner",
 ]
 
-_LAZY = frozenset({"checks", "evaluate", "leaderboard", "runner"})
+_LAZY = frozenset({"checks", "evaluate", "export", "index", "leaderboard", "runner"})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The one place that calls FAISS: a flat inner-product search, given out block by block."""
+"""FAISS: where it is, and a flat inner-product search that is given out block by block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo.errors import UserError
 _BLOCK_BYTES = (
     64 << 20
 )  # of scores and ids; large enough for FAISS's own blocking to be at its best
-_GPU_MAX_K = 2048  # the longest list that FAISS selects on a GPU
+GPU_MAX_K = 2048  # the longest list that FAISS selects on a GPU
 
 
 def search(queries: Tensor, gallery: Tensor, k: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -36,19 +36,38 @@ def search(queries: Tensor, gallery: Tensor, k: int) -> Iterator[tuple[slice, Te
         yield rows, scores, ids
 
 
-def _index(gallery: Tensor) -> tuple[Any, int]:
-    """Return the filled index and the longest list it can give."""
+def module(wanted_by: str) -> Any:
+    """Return FAISS.
+
+    Raises:
+        UserError: it is not installed; says who wants it.
+    """
     try:
         import faiss
     except ImportError as error:
         raise UserError(
-            "backend 'faiss' needs FAISS, which is not installed: "
+            f"{wanted_by} needs FAISS, which is not installed: "
             "pip install 'metric-zoo[faiss-cpu]' (or 'metric-zoo[faiss-gpu]')"
         ) from error
-    index: Any = faiss.IndexFlatIP(gallery.shape[1])
+    return faiss
+
+
+def on_gpu(index: Any, device: torch.device) -> Any | None:
+    """Return a copy of an index on a GPU; None if that is no GPU, or FAISS was not built for it."""
+    faiss = module("a search")
+    if device.type != "cuda" or not hasattr(faiss, "StandardGpuResources"):
+        return None
+    if not faiss.get_num_gpus():
+        return None
+    return faiss.index_cpu_to_gpus_list(index, gpus=[device.index or 0])
+
+
+def _index(gallery: Tensor) -> tuple[Any, int]:
+    """Return the filled index and the longest list it can give."""
+    index: Any = module("backend 'faiss'").IndexFlatIP(gallery.shape[1])
     longest = len(gallery)
-    if gallery.is_cuda and hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus():
-        index = faiss.index_cpu_to_gpus_list(index, gpus=[gallery.get_device()])
-        longest = _GPU_MAX_K
+    copy = on_gpu(index, gallery.device)
+    if copy is not None:
+        index, longest = copy, GPU_MAX_K
     index.add(gallery.cpu().numpy())
     return index, longest

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
+from zoo._words import printable
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -59,6 +60,28 @@ def alone(path: Path, reporter: Reporter) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def check_folder(path: Path) -> None:
+    """Refuse, before hours of work, a file that could not be written.
+
+    Raises:
+        UserError: its folder is not there or cannot be written, or it is a folder itself.
+    """
+    shown = printable(str(path))
+    try:
+        folder = path.absolute().parent
+        if path.is_dir():
+            raise UserError(f"{shown}: a folder is there; give another name, or move it away")
+        if not folder.is_dir():
+            raise UserError(f"{shown}: there is no folder {printable(str(folder))}; make it first")
+        trial = folder / f".{uuid.uuid4().hex}.tmp"
+        trial.touch()
+        trial.unlink()
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:  # a null byte is the latter
+        raise cannot_write(path, error) from error
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:

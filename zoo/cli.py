@@ -20,7 +20,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo import __version__, _cli_compare, _cli_data, _cli_leaderboard, _cli_measure, registry
+from zoo import (
+    __version__,
+    _cli_compare,
+    _cli_data,
+    _cli_leaderboard,
+    _cli_measure,
+    _cli_use,
+    registry,
+)
 from zoo._arguments import REQUIRED
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter, stdout
@@ -42,6 +50,8 @@ app.add_command(_cli_compare.compare)
 app.add_command(_cli_data.data)
 app.add_command(_cli_leaderboard.leaderboard)
 app.add_command(_cli_measure.measure)
+for _command in (_cli_use.embed, _cli_use.index, _cli_use.search, _cli_use.export):
+    app.add_command(_command)
 
 
 def main() -> None:

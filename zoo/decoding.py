@@ -95,7 +95,7 @@ def open_image(source: str | Path | BinaryIO, max_pixels: int) -> Image.Image:
 def _too_large(pixels: str, max_pixels: int) -> ValueError:
     return ValueError(
         f"it has {pixels} pixels, allowed are {max_pixels:,}; if you trust it, raise that limit "
-        "with dataset.max_pixels=…"
+        "with dataset.max_pixels=… (zoo run) or --max-pixels (zoo embed, index and search)"
     )
 
 

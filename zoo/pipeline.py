@@ -97,7 +97,7 @@ def training_batches(
     if getattr(sampler, "draws_late", False):
         workers = 0
     whole = device.type != "cpu"
-    return _load(_TrainingSet(dataset, images, seed, whole), keys, workers, device)
+    return load(_TrainingSet(dataset, images, seed, whole), keys, workers, device)
 
 
 def evaluation_batches(
@@ -112,7 +112,7 @@ def evaluation_batches(
     """Yield the images of a data set in order, resized and centre-cropped; uint8 (N, C, H, W)."""
     size = len(dataset)
     keys = [range(i, min(i + batch_size, size)) for i in range(start, size, batch_size)]
-    return _load(_TestSet(dataset, images), keys, workers, device)
+    return load(_TestSet(dataset, images), keys, workers, device)
 
 
 def centre_crops(dataset: ImageDataset, images: Images, indices: Sequence[int]) -> Tensor:
@@ -140,7 +140,8 @@ def cut_out(images: Tensor, cut: Cut) -> Tensor:
     return images[which, planes, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-def _load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterator[Any]:
+def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterator[Any]:
+    """Yield ``dataset[key]`` for each key, in order; a UserError comes as it was raised."""
     loader: DataLoader[Any] = DataLoader(
         _Guarded(dataset),
         sampler=keys,

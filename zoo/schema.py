@@ -28,6 +28,8 @@ _FOR_TRAINING = ("loss", "sampler", "optimizer")
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
+DEVICE = r"^(auto|cpu|mps|cuda(:[0-9]+)?)$"
+
 # Beyond any use; what is larger is a slip, and would end in an overflow or in full memory.
 _MOST_SIDE = 2**14  # pixels
 _MOST_IMAGES = 2**20  # of a batch
@@ -393,7 +395,7 @@ class Config(_Spec):
     )
     device: str = Field(
         default="auto",
-        pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$",
+        pattern=DEVICE,
         description="auto, cpu, mps, cuda, or one GPU of several as cuda:0; auto: a GPU if any",
     )
     output: str = Field(

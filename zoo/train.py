@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from zoo.embedder import Embedder
 from zoo.errors import FAILURES, UserError, blame
 from zoo.pipeline import Batch
-from zoo.schema import Config, Optimizer, Schedule
+from zoo.schema import DEVICE, Config, Optimizer, Schedule
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
@@ -313,6 +314,8 @@ def choose_device(name: str) -> torch.device:
     Raises:
         UserError: if there is no such device.
     """
+    if not re.fullmatch(DEVICE, name):
+        raise UserError(f"device {name!r}: give auto, cpu, mps, cuda, or cuda:0 and so on")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda"):

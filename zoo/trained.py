@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import warnings
@@ -16,8 +17,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
 
+from zoo import _gather, runner
 from zoo import config as configuration
-from zoo import runner
+from zoo._gather import Gathered
 from zoo.base import ImageDataset
 from zoo.decoding import MAX_PIXELS, load_rgb, to_rgb
 from zoo.embedder import Embedder
@@ -97,8 +99,57 @@ class Trained:
         if not len(given):
             return np.empty((0, self.embedding_size), np.float32)
         found = self._embed(given, workers, reporter or Reporter(quiet=True), batch_size)
-        unit: NDArray[np.float32] = F.normalize(found.double()).float().cpu().numpy()
+        unit = _of_length_1(found)
         return unit[0] if single else unit
+
+    def embed_folder(
+        self,
+        folder: str | Path,
+        *,
+        batch_size: int | None = None,
+        max_pixels: int = MAX_PIXELS,
+        reporter: Reporter | None = None,
+    ) -> Gathered:
+        """Return the embeddings of all images in a folder and in its folders, by name.
+
+        What counts as an image is what does in a data set of images: not hidden, ending as one,
+        within the folder. Files that cannot be read are left out.
+
+        Args:
+            folder: its names are kept, as paths from it with ``/``, sorted.
+            batch_size: images at a time; by default as many as at test.
+            max_pixels: larger images are left out, as a small file can take all of the memory.
+            reporter: where progress is told; by default on stderr.
+
+        Raises:
+            UserError: if there is no such folder, or no image in it that can be read.
+        """
+        return _gather.embed_folder(
+            self, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+        )
+
+    @torch.inference_mode()
+    def embed_pixels(self, pixels: torch.Tensor) -> NDArray[np.float32]:
+        """Return the embeddings, of length 1, of images that are scaled and cut already.
+
+        Args:
+            pixels: uint8 (N, 3, H, W) in RGB, or (N, 1, H, W) in gray.
+        """
+        found = self.embedder(pixels.to(self.device, non_blocking=True))
+        return _of_length_1(self.embedder.combined(found))
+
+    def network_digest(self) -> str:
+        """Return a digest of all that an embedding depends on: weights and preparation.
+
+        Embeddings of networks with the same digest can be compared, whatever their runs are called.
+        """
+        images, model = self.config.images, self.config.model
+        told = [images.resize, images.keep_aspect, images.crop, model.pooling]
+        whole = hashlib.sha256(repr((told, self.embedder.backbone.preprocess)).encode())
+        for name, value in sorted(self.embedder.state_dict().items()):
+            whole.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            whole.update(value.cpu().contiguous().numpy().tobytes())
+        return whole.hexdigest()[:16]
 
     def test_split(self) -> ImageDataset:
         """Return the images that the run was tested on, from where they were.
@@ -236,6 +287,12 @@ def _is_single(images: Any) -> bool:
     if isinstance(images, np.ndarray):
         return images.ndim < 4
     return isinstance(images, str | os.PathLike | Image.Image)
+
+
+def _of_length_1(embeddings: torch.Tensor) -> NDArray[np.float32]:
+    exact = embeddings.cpu().double()  # moved first: not every device has float64
+    found: NDArray[np.float32] = F.normalize(exact).float().numpy()
+    return found
 
 
 def _as_image(given: Any, index: int, max_pixels: int) -> Image.Image:

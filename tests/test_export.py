@@ -1,0 +1,304 @@
+"""zoo export: a file that computes what the network computes, and says how images are prepared."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from finished import QUIET, run_on_photographs
+from PIL import Image
+from replicas import photo
+
+import zoo
+from zoo import export as exports
+from zoo.embedder import Embedder
+from zoo.pipeline import centre_crops
+from zoo.schema import Images
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    return tmp_path_factory.mktemp("here")
+
+
+@pytest.fixture(scope="module")
+def run(here):
+    return run_on_photographs(here)
+
+
+def with_backbone(run, name, side=64, size=6, **arguments):
+    """Return a trained network with another backbone, at random values."""
+    model = zoo.load(run, device="cpu")
+    torch.manual_seed(0)
+    model.embedder = Embedder(zoo.build("backbones", name, **arguments), size).eval()
+    model.embedding_size = model.embedder.embedding_size
+    images = Images(resize=side + 8, crop=side)
+    model.config = model.config.model_copy(update={"images": images})
+    return model
+
+
+def embeddings_of(path, pixels):
+    """Return what the file gives, by nothing of the zoo."""
+    if path.suffix == ".onnx":
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return session.run(None, {"images": pixels})[0]
+    return torch.export.load(str(path)).module()(torch.from_numpy(pixels)).numpy()
+
+
+def neighbours(embeddings):
+    cosines = embeddings @ embeddings.T
+    np.fill_diagonal(cosines, -np.inf)
+    return cosines.argmax(1)
+
+
+@pytest.mark.parametrize("ending", [".onnx", ".pt2"])
+def test_the_command_writes_what_gives_the_same_neighbours(run, tmp_path, command, ending):
+    path = tmp_path / f"model{ending}"
+    status, out, error = command("export", run, "-o", path)
+    assert (status, error) == (0, "exporting, which may take a minute\n")
+    first, told, *_ = out.splitlines()
+    assert first == f"{path} and model.json"
+    assert told.endswith(
+        "28 of 28 have the same nearest neighbour (12 of the test split, 16 random)"
+    )
+    assert {one.name for one in tmp_path.iterdir()} == {path.name, "model.json"}
+    model = zoo.load(run, device="cpu")
+    images = [photo(seed, size=(50, 44)) for seed in range(20)]
+    pixels = np.stack([prepared(image) for image in images])
+    found = embeddings_of(path, pixels)
+    wanted = model(images)
+    np.testing.assert_allclose(found, wanted, atol=exports.TOLERANCE)
+    assert (neighbours(found) == neighbours(wanted)).all()
+    for count in (1, 3):
+        np.testing.assert_allclose(embeddings_of(path, pixels[:count]), found[:count], atol=1e-6)
+
+
+def prepared(image):
+    """Prepare an image as the config of the run says, by Pillow alone."""
+    image = image.resize((40, 40), Image.Resampling.BILINEAR).crop((4, 4, 36, 36))
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("bn_inception", {"levels": "LMH"}), ("torchvision.mobilenet_v2", {})],
+)
+def test_other_backbones(run, tmp_path, name, arguments):
+    model = with_backbone(run, name, **arguments)
+    done = exports.export(model, tmp_path / "m.onnx", reporter=QUIET)
+    assert done.difference.largest < exports.TOLERANCE
+    assert done.difference.moved == 0
+    images = [photo(seed, size=(90, 80)) for seed in range(4)]
+    side = (Image.Resampling.BILINEAR,)
+    cut = [image.resize((72, 72), *side).crop((4, 4, 68, 68)) for image in images]
+    pixels = np.stack([np.asarray(image).transpose(2, 0, 1) for image in cut])
+    np.testing.assert_allclose(embeddings_of(done.path, pixels), model(images), atol=1e-5)
+
+
+def test_the_description_says_how_images_are_prepared(run, tmp_path, written):
+    written(lambda embeddings: embeddings)
+    done = exports.export(run, tmp_path / "model.pt2", reporter=QUIET)
+    found = json.loads((tmp_path / "model.json").read_text())
+    assert found == done.description
+    model = zoo.load(run)
+    assert found["input"] == {
+        "name": "images",
+        "type": "uint8",
+        "shape": ["batch", 3, 32, 32],
+        "channels": "RGB",
+        "values": [0, 255],
+    }
+    assert found["output"]["shape"] == ["batch", 8]
+    preparation = found["preparation"]
+    assert (preparation["resize"], preparation["keep_aspect"], preparation["crop"]) == (
+        40,
+        False,
+        32,
+    )
+    assert "scale to 40 x 40 pixels, whatever the shape" in preparation["steps"]
+    assert (found["run"], found["network"]) == (run.name, model.network_digest())
+    assert found["checked"]["largest_difference"] == done.difference.largest
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        Images(resize=40, crop=32),
+        Images(resize=40, keep_aspect=True, crop=32),
+        Images(resize=24, crop=32, pad=4),
+        Images(crop=48),
+        Images(resize=32),
+    ],
+)
+@pytest.mark.parametrize("size", [(50, 44), (44, 51), (37, 90)])
+def test_the_lines_that_are_printed_do_what_the_zoo_does(run, tmp_path, monkeypatch, images, size):
+    model = zoo.load(run, device="cpu")
+    model.config = model.config.model_copy(update={"images": images})
+    monkeypatch.chdir(tmp_path)
+    photo(3, size=size).save("photo.jpg")
+    description = exports._describe(model, "torch", (32, 32), exports.Difference(0.0, 1, 0, 0))
+    code = exports.snippet(exports.Exported(tmp_path / "m.pt2", description, None))
+    seen = {}
+
+    class Network:
+        def module(self):
+            return lambda pixels: seen.setdefault("pixels", pixels)
+
+    monkeypatch.setattr(torch.export, "load", lambda path: Network())
+    exec(code, {})
+    data = zoo.trained._Given(["photo.jpg"], 10**6)
+    wanted = centre_crops(data, images, [0])
+    assert torch.equal(seen["pixels"], wanted)
+
+
+def test_the_lines_run_as_they_are_printed(run, tmp_path, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photo(3, size=(60, 50)).save("photo.jpg")
+    _, out, _ = command("export", run, "-q", "--opset", 19)
+    assert out == f"{run.name}.onnx and {run.name}.json\n"
+    assert onnx.load(f"{run.name}.onnx").opset_import[0].version == 19
+    _, out, _ = command("export", run, "-o", "m.pt2")
+    names = {}
+    exec(out.split("\n\n", 1)[1], names)
+    np.testing.assert_allclose(
+        names["embeddings"].numpy(), zoo.load(run)(["photo.jpg"]), atol=exports.TOLERANCE
+    )
+
+
+def test_without_the_test_images_random_ones_are_tried(tmp_path, written):
+    run = run_on_photographs(tmp_path)
+    (tmp_path / "photos").rename(tmp_path / "elsewhere")
+    written(lambda embeddings: embeddings)
+    done = exports.export(run, tmp_path / "m.pt2", reporter=QUIET)
+    assert (done.difference.images, done.difference.real) == (16, 0)
+
+
+def test_images_of_no_fixed_size(run, tmp_path, written):
+    written(lambda embeddings: embeddings)
+    model = zoo.load(run, device="cpu")
+    model.config = model.config.model_copy(update={"images": Images()})
+    done = exports.export(model, tmp_path / "m.pt2", reporter=QUIET)
+    assert done.description["input"]["shape"] == ["batch", 3, 36, 40]
+    dataset = model.config.dataset.model_copy(update={"root": str(tmp_path / "gone")})
+    model.config = model.config.model_copy(update={"dataset": dataset})
+    with pytest.raises(zoo.UserError, match="are not there any more to tell it"):
+        exports.export(model, tmp_path / "n.pt2", reporter=QUIET)
+
+
+# --- what goes wrong
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Return a function that says what the file is to make of what the network gives."""
+    networks = {}
+
+    def write(network, example, path, opset):
+        networks[path] = network
+        path.write_bytes(b"a network")
+
+    def turned(change):
+        def read(path):
+            return lambda images: change(networks[path](torch.from_numpy(images)).numpy())
+
+        monkeypatch.setitem(exports._WRITE, "torch", write)
+        monkeypatch.setitem(exports._READ, "torch", read)
+
+    return turned
+
+
+def test_what_is_not_the_network_is_not_kept(run, tmp_path, command, written):
+    written(lambda embeddings: embeddings + np.float32(1e-3))
+    status, out, error = command("export", run, "-o", tmp_path / "m.pt2", "-q")
+    assert (status, out) == (1, "")
+    assert "m.pt2: not written, as it is not the network: largest difference 1.0e-03" in error
+    assert "allowed is 1e-05" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("change", [lambda x: x[::-1], lambda x: x * np.nan, lambda x: x[:, 1:]])
+def test_other_neighbours_nan_and_another_shape(run, tmp_path, written, change):
+    written(change)
+    with pytest.raises(exports.ExportError):
+        exports.export(run, tmp_path / "m.pt2", reporter=QUIET)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_neighbours_count_where_the_numbers_are_near(run, tmp_path, written, monkeypatch):
+    monkeypatch.setattr(exports, "TOLERANCE", 10)
+    written(lambda embeddings: embeddings[:, ::-1] * np.arange(embeddings.shape[1]))
+    with pytest.raises(exports.ExportError, match="of 28 have the same nearest neighbour"):
+        exports.export(run, tmp_path / "m.pt2", reporter=QUIET)
+
+
+class Stubborn(torch.nn.Module):
+    feature_dims = (4,)
+    preprocess = zoo.base.Preprocess()
+
+    def forward(self, images):
+        return (images.mean((2, 3)).repeat(1, 2)[:, : 4 if images.max().item() > 0 else 3],)
+
+
+def test_a_network_that_cannot_be_exported(run, tmp_path, command, monkeypatch):
+    model = zoo.load(run, device="cpu")
+    model.embedder = Embedder(Stubborn(), 6).eval()
+    with pytest.raises(exports.ExportError, match=r"^convnet cannot be exported: "):
+        exports.export(model, tmp_path / "m.pt2", reporter=QUIET)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-o", "m.bin"], "m.bin: end it in .onnx or .pt2, or say which format it is"),
+        (["-o", "m.onnx", "--format", "tensorrt"], "format 'tensorrt': give onnx or torch"),
+        (["-o", "m.pt2", "--opset", "18"], "opset is of ONNX"),
+        (["-o", "m.onnx", "--opset", "3"], "opset 3: give 18 or more"),
+        (["-o", "m.json", "--format", "torch"], "the description is called so"),
+        (["-o", "none/m.onnx"], "there is no folder"),
+        (["-o", "folder.onnx"], "a folder is there"),
+        (["-o", "other.pt2"], "other.json: a folder is there"),
+    ],
+)
+def test_bad_input_is_one_message(run, tmp_path, command, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(exports, "load", lambda *_: pytest.fail("work was begun"))
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "other.json").mkdir()
+    status, out, error = command("export", run, *arguments)
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert said in error
+
+
+def test_an_opset_that_torch_did_not_write(run, tmp_path, monkeypatch):
+    def write(network, example, path, opset):
+        exports._check_opset(99, 20)
+
+    monkeypatch.setitem(exports._WRITE, "onnx", write)
+    with pytest.raises(zoo.UserError, match="opset 99 cannot be had: torch wrote 20"):
+        exports.export(run, tmp_path / "m.onnx", opset=99, reporter=QUIET)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_without_a_package_it_is_said_what_to_install(run, tmp_path, command, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    status, _, error = command("export", run, "-o", tmp_path / "m.onnx")
+    assert status == 2
+    assert (
+        f"ONNX needs {package}, which is not installed: pip install 'metric-zoo[export]'" in error
+    )
+
+
+def test_a_torch_that_is_too_old(run, tmp_path, command, monkeypatch):
+    monkeypatch.setattr(torch.onnx, "export", lambda model, args, f: None)
+    status, _, error = command("export", run, "-o", tmp_path / "m.onnx")
+    assert status == 2
+    assert "ONNX needs torch 2.5 or newer; this is " in error
