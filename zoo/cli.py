@@ -26,6 +26,7 @@ from zoo import (
     _cli_data,
     _cli_leaderboard,
     _cli_measure,
+    _cli_report,
     _cli_use,
     registry,
 )
@@ -48,10 +49,11 @@ def app() -> None:
 
 app.add_command(_cli_compare.compare)
 app.add_command(_cli_data.data)
-app.add_command(_cli_leaderboard.leaderboard)
 app.add_command(_cli_measure.measure)
 for _command in (_cli_use.embed, _cli_use.index, _cli_use.search, _cli_use.export):
     app.add_command(_command)
+app.add_command(_cli_report.report)
+app.add_command(_cli_report.plot)
 
 
 def main() -> None:
