@@ -1,9 +1,9 @@
-"""Write the tables of the README and of pages in docs/ from the files in results/.
+"""Write the tables of the README and of the pages in docs/ from the files in results/.
 
     python tools/make_tables.py [--check]
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. With --check nothing is
-written, and the exit status says whether a page is stale.
+written, and the exit status says whether one of them is stale.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from _pages import ROOT, keep
 
 from zoo import leaderboard
 
-PAGES = [ROOT / name for name in ("README.md", "docs/compare.md", "docs/measures.md")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = ROOT / "results"
 
 
-def runs(name: str) -> str:
-    """Return the board of the runs in results/runs/<name>, and what they ran on."""
+def runs(*names: str, only: str = "") -> str:
+    """Return the board of the runs in results/runs/<name>, and what they ran on.
+
+    Args:
+        names: of the folders, whose runs stand on one board.
+        only: what the names of the runs begin with.
+    """
+    found = [result for name in names for result in leaderboard.load(RESULTS / "runs" / name)]
     # The configs have the settings, and the first results do not hold them.
-    results = [{**r, "settings": {}} for r in leaderboard.load(RESULTS / "runs" / name)]
+    results = [{**r, "settings": {}} for r in found if r["run"].startswith(only)]
     heading, table = leaderboard.render(leaderboard.tables(results), "markdown").split("\n\n", 1)
     network = heading.partition("; ")[2]  # what all rows have in common
     settings = {
@@ -32,6 +38,11 @@ def runs(name: str) -> str:
         for r in results
     }
     return f"{table}\n{'; '.join([network, *sorted(settings)])}.\n"
+
+
+def without_minutes(table: str) -> str:
+    """Return a table without its last column, which says nothing of a machine that was busy."""
+    return re.sub(r"\|[^|\n]*\|$", "|", table, flags=re.M)
 
 
 def levels(name: str) -> str:
@@ -144,7 +155,9 @@ def measures(name: str) -> str:
 
 
 MAKERS: dict[str, Callable[[], str]] = {
+    "first": lambda: runs("glyphs", only="ice_glyphs-45788d16-s0"),
     "glyphs": lambda: runs("glyphs"),
+    "tutorial": lambda: without_minutes(runs("glyphs", "tutorial")),
     "birds": lambda: runs("birds"),
     "birds_lmh": lambda: levels("birds_lmh"),
     "ice": lambda: ice("ice"),
