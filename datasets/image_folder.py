@@ -232,7 +232,7 @@ def _find(root: Path, test_share: float, split_seed: int) -> _Found:
 
 def _alike(root: Path) -> list[str]:
     """Return the folders that are called as a split but for capital letters."""
-    return [e.name for e in _entries(root) if e.name.lower() in _SPLITS and e.is_dir()]
+    return [e.name for e in entries(root) if e.name.lower() in _SPLITS and e.is_dir()]
 
 
 def _classes(root: Path, within: str, stray: list[str]) -> Classes:
