@@ -11,6 +11,7 @@ from typing import Any
 
 from zoo import _choice, _differences
 from zoo._scores import Score, average
+from zoo.schema import MEASURES
 
 Result = dict[str, Any]
 
@@ -52,6 +53,16 @@ class Row:
     def minutes(self) -> float:
         """Mean minutes of training."""
         return statistics.fmean(r["seconds"]["training"] for r in self.results) / 60
+
+    @property
+    def measures(self) -> dict[str, Score]:
+        """Score by name of what else was measured, in the order of ``zoo.schema.MEASURES``."""
+        known = [result.get("measures", {}) for result in self.results]
+        return {
+            name: Score(tuple(100 * of_run[name] for of_run in known if name in of_run))
+            for name in MEASURES
+            if any(name in of_run for of_run in known)
+        }
 
     @property
     def note(self) -> str | None:

@@ -83,6 +83,11 @@ def _filter(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..
 @click.option(
     "--standalone", is_flag=True, help="With latex: a document of its own, not a part of one."
 )
+@click.option(
+    "--significance",
+    is_flag=True,
+    help="Mark the rows that are not significantly worse than the best at the first K.",
+)
 def leaderboard(
     directories: tuple[Path, ...],
     kind: str | None,
@@ -94,6 +99,7 @@ def leaderboard(
     paper: bool,
     others: bool,
     standalone: bool,
+    significance: bool,
     **wanted: tuple[str, ...],
 ) -> None:
     """Show the finished runs under some folders: Recall@K by data set, best first.
@@ -110,6 +116,8 @@ def leaderboard(
 
     kind = kind or _by_name(output, boards.FORMATS)
     _check(shape, sort, apart, paper or others, standalone, kind)
+    if significance and shape != "runs":
+        raise UserError(f"--significance: is for tables of runs, not for --shape {shape}")
     made = boards.tables(
         boards.load(*(directories or ("runs",))),
         shape,
@@ -119,6 +127,7 @@ def leaderboard(
         apart=[one for one in apart if one != "dataset"],
         paper=paper,
         others=others,
+        significance=significance,
     )
     if output is not None:
         _write(output, boards.render(made, kind, standalone))

@@ -13,7 +13,7 @@ from zoo.compare import LEVEL, Comparison, Finding
 from zoo.significance import Interval
 
 _VERDICT = {"A": "A is better", "B": "B is better", None: "unclear"}
-_FEW_CLASSES = 20  # with fewer the bootstrap's interval is too narrow
+_FEW_CLASSES = 50  # with fewer the bootstrap's interval is too narrow, see docs/compare.md
 _FEWEST = 6  # units with which the permutation test can give less than 5 %: 2 / 2^6
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from zoo._board import Row
 from zoo._scores import Score, Spread
 from zoo._words import printable
+from zoo.schema import MEASURES
 
 MISSING = "–"
 _FACTS = ("settings", "loss", "backbone", "size", "seeds")
@@ -196,6 +197,7 @@ def layout(table: Table, stacked: bool = False) -> Grid:
     for group in table.groups:
         above = printable(group.title) if group.headed else ""
         heads += [Head(f"{'' if above else 'R@'}{k}", True, above) for k in group.ks]
+    heads += [Head(MEASURES[name], True) for name in _measured(table)]
     heads += [Head("minutes", True)] * table.facts
     lines = tuple(_lines(table, facts, stacked))
     return Grid(printable(table.title), tuple(heads), lines, tuple(_below(table)))
@@ -211,7 +213,12 @@ def _lines(table: Table, facts: list[str], stacked: bool) -> Iterator[GridLine]:
         alike = len(everywhere) == 1
         marks = _shown(*everywhere) if alike else ""
         first = [Cell(title, marks), *(Cell(_fact(line, fact)) for fact in facts)]
-        last = [Cell(f"{line.experiments[0].minutes:.1f}")] if table.facts else []
+        last = []
+        if table.facts:
+            experiment = line.experiments[0]
+            found = [experiment.measures.get(name) for name in _measured(table)]
+            last = [Cell(_score(table, score)) for score in found]
+            last.append(Cell(f"{experiment.minutes:.1f}"))
         scores = [
             cell
             for group, entry in zip(table.groups, line.entries, strict=True)
@@ -223,6 +230,12 @@ def _lines(table: Table, facts: list[str], stacked: bool) -> Iterator[GridLine]:
             blank = [Cell("")] * (len(first) - 1)
             cells = [Cell(name), *blank, *cells, *[Cell("")] * len(last)]
             yield GridLine(tuple(cells), line, below=True)
+
+
+def _measured(table: Table) -> list[str]:
+    """Return what else than Recall@K one of the rows has, where columns tell of it."""
+    rows = [row for line in table.lines for row in line.experiments] if table.facts else []
+    return [name for name in MEASURES if any(name in row.measures for row in rows)]
 
 
 def _added(table: Table, line: Line) -> Iterator[tuple[str, list[Cell]]]:

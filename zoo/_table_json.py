@@ -33,6 +33,9 @@ def measures(group: Group, entry: Entry) -> Iterator[dict[str, Any]]:
         if k in features:
             last = {"paper": None, "difference": None, "best": False}
             yield {"measure": "recall_of_features", "k": k, **_numbers(features[k]), **last}
+    for name, score in (entry.experiment.measures if entry.experiment else {}).items():
+        last = {"paper": None, "difference": None, "best": False}
+        yield {"measure": name, "k": None, **_numbers(score), **last}
 
 
 def _numbers(score: Score | None) -> dict[str, Any]:

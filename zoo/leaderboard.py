@@ -66,6 +66,7 @@ def tables(
     apart: Sequence[str] = (),
     paper: bool = False,
     others: bool = False,
+    significance: bool = False,
 ) -> list[Table]:
     """Return results as tables; what is left out of a published shape is told in a warning.
 
@@ -81,6 +82,8 @@ def tables(
         apart: what else has tables of its own: ``backbone``, ``size``.
         paper: whether a published shape has lines with the paper's values.
         others: whether a published shape gets rows for what it has none for.
+        significance: whether rows of runs are marked that are not significantly worse than the
+            best; see :mod:`zoo.standings`.
 
     Raises:
         UserError: if nothing is left to show, or an argument does not fit.
@@ -91,7 +94,7 @@ def tables(
         found = boards(results, ["embedding_size" if one == "size" else one for one in apart])
         if sort is not None:
             found = _select.sort(found, sort)
-        return [_table_runs.table(board, spread) for board in found]
+        return [_table_runs.table(board, spread, significance) for board in found]
     loaded = _shape.load(shape)
     everywhere = bool(wanted.get("dataset"))
     shaped = _table_shape.table(results, loaded, spread, everywhere, paper, others)
