@@ -25,7 +25,7 @@ def main(wheel: str) -> None:
         (Path(*package.split(".")) / path.relative_to(ROOT / folder)).as_posix()
         for package, folder in folders.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".yaml", ".json", ".typed")
+        if path.suffix in (".py", ".yaml", ".json", ".typed", ".j2", ".css", ".js")
     }
     found = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     if wanted != found:

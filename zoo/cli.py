@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zoo import __version__, _cli_data, _cli_leaderboard, registry
+from zoo import __version__, _cli_data, _cli_leaderboard, _cli_report, registry
 from zoo._arguments import REQUIRED
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter, stdout
@@ -40,6 +40,7 @@ def app() -> None:
 
 app.add_command(_cli_data.data)
 app.add_command(_cli_leaderboard.leaderboard)
+app.add_command(_cli_report.report)
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""``zoo report``: run folders -> a static site that needs no network; see :mod:`zoo.report.site`."""

@@ -1,0 +1,112 @@
+"""Figures for plotly.js, as plain data; colours are left to the page, which is light or dark."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from zoo._words import printable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Figure: TypeAlias = dict[str, Any]
+Metrics: TypeAlias = Sequence[Mapping[str, Any]]
+
+# Lines are told apart by dash and marker too, not by colour alone.
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+_OTHER_SEED = {"color": "rgba(128,128,128,0.55)", "width": 1}
+_MOST_K = 100
+
+
+def text(value: str) -> str:
+    """Return a text that plotly shows as it is; in its own, ``<b>`` is markup."""
+    return html.escape(printable(value), quote=False)
+
+
+def loss_curve(metrics: Metrics, others: Mapping[str, Metrics] | None = None) -> Figure | None:
+    """Return the loss by iteration; None if it was never logged.
+
+    Args:
+        metrics: the lines of a run's metrics.jsonl.
+        others: those of its other seeds, by what they are called.
+    """
+    own = series(metrics, "loss")
+    if not own:
+        return None
+    traces = [
+        _line(name, points, line=_OTHER_SEED, mode="lines")
+        for name, found in (others or {}).items()
+        if (points := series(found, "loss"))
+    ]
+    traces.append(_line("this run" if traces else "loss", own))
+    return _figure(traces, "iteration", "loss", showlegend=len(traces) > 1)
+
+
+def recall_curve(metrics: Metrics) -> Figure | None:
+    """Return Recall@K by iteration; None if it was not measured along the way."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for key, where in (("recall", ""), ("recall_of_validation", ", held-out classes")):
+        for record in metrics:
+            values = record.get(key)
+            for k, value in values.items() if isinstance(values, dict) else ():
+                if is_number(value) and str(k).isdecimal():
+                    point = (record["iteration"], 100 * value)
+                    found.setdefault(f"R@{k}{where}", []).append(point)
+    if not found:
+        return None
+    traces = [_line(name, points, n) for n, (name, points) in enumerate(found.items())]
+    return _figure(traces, "iteration", "Recall@K in percent")
+
+
+def recall_by_k(ranks: NDArray[np.int32]) -> Figure:
+    """Return Recall@K by K, from the ranks r(q) of the queries."""
+    import numpy as np
+
+    last = max(2, min(_MOST_K, len(ranks)))
+    counts = np.bincount(np.clip(ranks, 0, last + 1), minlength=last + 2)[1 : last + 1]
+    recall = 100 * counts.cumsum() / max(1, len(ranks))
+    points = list(zip(range(1, last + 1), recall.tolist(), strict=True))
+    figure = _figure([_line("Recall@K", points, mode="lines")], "K", "Recall@K in percent")
+    figure["layout"]["xaxis"] |= {"type": "log", "tickvals": [1, 2, 5, 10, 20, 50, 100]}
+    figure["layout"]["showlegend"] = False
+    return figure
+
+
+def series(metrics: Metrics, key: str) -> list[tuple[float, float]]:
+    """Return what was logged under a key, by iteration, without what is no number."""
+    return [(r["iteration"], r[key]) for r in metrics if is_number(r.get(key))]
+
+
+def is_number(value: object) -> bool:
+    """Tell whether a value can be drawn."""
+    is_plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_plain and abs(value) < 1e300 and math.isfinite(value)  # type: ignore[operator, arg-type]
+
+
+def _line(
+    name: str,
+    points: Iterable[tuple[Any, float]],
+    number: int = 0,
+    mode: str = "lines+markers",
+    line: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    xs, ys = zip(*points, strict=True)
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": text(name),
+        "x": list(xs),
+        "y": [round(y, 5) for y in ys],
+        "line": dict(line or {"dash": _DASHES[number % len(_DASHES)]}),
+        "marker": {"symbol": _MARKERS[number % len(_MARKERS)], "size": 6},
+    }
+
+
+def _figure(traces: list[dict[str, Any]], x: str, y: str, **layout: Any) -> Figure:
+    axes = {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
+    return {"data": traces, "layout": {**axes, "showlegend": len(traces) > 1, **layout}}

@@ -1,0 +1,120 @@
+"""The folder of a report: what is ours in it is replaced, what is not is never touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+from zoo import __version__
+from zoo._files import cannot_write
+from zoo.errors import UserError
+
+MANIFEST = "report.json"
+_MADE_BY = "zoo report"
+
+
+class Output:
+    """Writes the files of a report, and notes which they are in ``report.json``.
+
+    A name is noted before its file is written, so that whatever ends the process, the next report
+    knows what is ours.
+
+    Args:
+        root: the folder; it is made if it is not there.
+
+    Raises:
+        UserError: if the folder has files and is not a report, or cannot be written.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._noted = _noted(root)
+        self._claimed: set[str] = set()
+        self._write(MANIFEST, self._manifest(self._noted))
+
+    def claim(self, names: Iterable[str]) -> None:
+        """Note the names of files that are about to be written.
+
+        Raises:
+            UserError: if somebody else's file is in the way.
+        """
+        names = set(names)
+        for name in names - self._noted:
+            if os.path.lexists(self.root / name):
+                raise UserError(
+                    f"{self.root / name}: this file is not of the report, but in its way; move it"
+                )
+        self._claimed |= names
+        if not names <= self._noted:
+            self._noted |= names
+            self._write(MANIFEST, self._manifest(self._noted))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all; its name is noted if it is not yet."""
+        if name not in self._claimed:
+            self.claim([name])
+        self._write(name, data)
+
+    def has(self, name: str) -> bool:
+        """Tell whether an earlier report wrote a file, which may then be used again."""
+        return name in self._noted and (self.root / name).is_file()
+
+    def finish(self) -> None:
+        """Remove the files of an earlier report that this one does not have."""
+        for name in self._noted - self._claimed:
+            path = self.root / name
+            try:
+                path.unlink(missing_ok=True)
+                _remove_empty(path.parent, self.root)
+            except OSError as error:
+                raise cannot_write(path, error) from error
+        self._noted = self._claimed
+        self._write(MANIFEST, self._manifest(self._claimed))
+
+    def _manifest(self, names: Iterable[str]) -> bytes:
+        content = {"made_by": _MADE_BY, "version": __version__, "files": sorted(names)}
+        return (json.dumps(content, indent=0) + "\n").encode()
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.write_bytes(data)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except (OSError, ValueError) as error:
+            raise cannot_write(path, error) from error
+
+
+def _noted(root: Path) -> set[str]:
+    """Return the files that an earlier report noted."""
+    try:
+        if not os.path.lexists(root) or (root.is_dir() and not any(root.iterdir())):
+            return set()
+        content = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+        if content["made_by"] == _MADE_BY:
+            return {name for name in content["files"] if _is_inside(name, root)}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise UserError(
+        f"{str(root)!r}: has something in it that is no report; give an empty or a new folder"
+    )
+
+
+def _is_inside(name: object, root: Path) -> bool:
+    """Tell whether a name that somebody may have changed leads to a place inside the folder."""
+    if not isinstance(name, str) or name == MANIFEST or "\0" in name:
+        return False
+    return (root / name).parent.resolve().is_relative_to(root.resolve())
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    while folder != root and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent

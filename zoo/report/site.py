@@ -1,0 +1,94 @@
+"""The report: index.html, runs/<run>.html and what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo.errors import UserError
+from zoo.leaderboard import Row
+from zoo.progress import Reporter
+from zoo.report import _extra, charts, collect, facts, render, tables
+from zoo.report.collect import Run
+from zoo.report.output import Output
+
+
+class Summary(NamedTuple):
+    """What was built: the first page, how many runs, and what is missing of which, and why."""
+
+    index: Path
+    runs: int
+    missing: dict[str, list[str]]
+
+
+def build(
+    directory: Path,
+    output: Path,
+    *,
+    runs: str = "*",
+    reporter: Reporter | None = None,
+) -> Summary:
+    """Write the report of the runs under a directory.
+
+    Args:
+        directory: the folder of run folders.
+        output: the folder to write; a report in it is replaced.
+        runs: a pattern of names of runs, such as ``"ice_*"``.
+        reporter: where progress is told.
+
+    Raises:
+        UserError: if there is no such run, a package is missing, or the folder is no report's.
+    """
+    _extra.require()
+    reporter = reporter or Reporter()
+    found = collect.collect(directory, runs)
+    boards = collect.boards(found)
+    site = Output(output)
+    pages = render.environment()
+    site.claim(["index.html", *(f"runs/{run.page}" for run in found)])
+    for name, content in render.assets().items():
+        site.write(f"assets/{name}", content)
+    rows = {page: row for board in boards for row in board.rows for _, page in tables.runs_of(row)}
+    by_page = {run.page: run for run in found}
+    template = pages.get_template("run.html.j2")
+    for run in reporter.track(found, len(found), "report"):
+        siblings = _siblings(run, rows.get(run.page), by_page)
+        view = _run_view(run, rows.get(run.page), siblings)
+        site.write(f"runs/{run.page}", template.render(view).encode())
+    index = {
+        "title": f"Leaderboard of {directory.absolute().name}",
+        "tables": [tables.table(board) for board in boards],
+        "others": [run for run in found if run.page not in rows],
+        "count": len(found),
+        "built": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+    site.write("index.html", pages.get_template("index.html.j2").render(index).encode())
+    site.finish()
+    return Summary(output / "index.html", len(found), {})
+
+
+def _siblings(run: Run, row: Row | None, by_page: dict[str, Run]) -> list[tuple[int, Run]]:
+    """Return the runs of an experiment with their seeds, this one among them."""
+    return [] if row is None else [(seed, by_page[page]) for seed, page in tables.runs_of(row)]
+
+
+def _run_view(run: Run, row: Row | None, siblings: Sequence[tuple[int, Run]]) -> dict[str, Any]:
+    others = {f"seed {seed}": other.metrics for seed, other in siblings if other is not run}
+    return {
+        "run": run,
+        "row": row,
+        "siblings": siblings,
+        "loss": charts.loss_curve(run.metrics, others),
+        "recall": charts.recall_curve(run.metrics),
+        "by_k": _by_k(run),
+        "facts": facts.facts(run.result) if run.result else [],
+    }
+
+
+def _by_k(run: Run) -> charts.Figure | None:
+    try:
+        return None if run.result is None else charts.recall_by_k(run.folder.ranks())
+    except UserError:
+        return None

@@ -1,0 +1,87 @@
+"""A board as cells of a page, each with the value that it is sorted by."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zoo.leaderboard import Board, Row, Score
+
+
+class Cell(NamedTuple):
+    """A number in a table: how it reads, what it is sorted by, and whether it is the best."""
+
+    text: str
+    value: float | None = None
+    best: bool = False
+
+
+class Line(NamedTuple):
+    """An experiment with its seeds.
+
+    Attributes:
+        row: of the board.
+        note: the number of its note below the table; 0 if it has none.
+        seeds: seed and page of each run.
+        recall: a cell for each K.
+        features: those of the pooled features below the embedding, where they were measured.
+        paper: what the paper reports, with how far the row is above it; empty if nothing.
+    """
+
+    row: Row
+    note: int
+    seeds: list[tuple[int, str]]
+    recall: list[Cell]
+    features: list[Cell]
+    paper: list[Cell]
+
+
+class BoardTable(NamedTuple):
+    """A board as a page shows it."""
+
+    board: Board
+    notes: list[str]
+    lines: list[Line]
+
+
+def table(board: Board) -> BoardTable:
+    """Return the cells of a board."""
+    best = {
+        k: max((row.recall[k].mean for row in board.rows if k in row.recall), default=None)
+        for k in board.ks
+    }
+    notes = list(dict.fromkeys(row.note for row in board.rows if row.note))
+    lines = [_line(row, board.ks, best, notes) for row in board.rows]
+    return BoardTable(board, notes, lines)
+
+
+def runs_of(row: Row) -> list[tuple[int, str]]:
+    """Return seed and page of each run of an experiment."""
+    return [(result["seed"], result["page"]) for result in row.results]
+
+
+def _line(
+    row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: list[str]
+) -> Line:
+    return Line(
+        row,
+        notes.index(row.note) + 1 if row.note else 0,
+        runs_of(row),
+        [_score(row.recall.get(k), best[k]) for k in ks],
+        [_score(row.features.get(k)) for k in ks] if row.features else [],
+        [_paper(row, k) for k in ks] if row.paper else [],
+    )
+
+
+def _score(score: Score | None, best: float | None = None) -> Cell:
+    if score is None:
+        return Cell("–")
+    return Cell(str(score), score.mean, best is not None and f"{score.mean:.2f}" == f"{best:.2f}")
+
+
+def _paper(row: Row, k: int) -> Cell:
+    paper: Any = row.paper.get(k)
+    if paper is None:
+        return Cell("–")
+    if k not in row.recall:
+        return Cell(f"{paper:.1f}")
+    return Cell(f"{paper:.1f} ({row.recall[k].mean - paper:+.2f})")
