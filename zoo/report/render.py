@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _HERE = Path(__file__).parent
-STATIC = ("report.css", "theme.js", "report.js")
+STATIC = ("report.css", "theme.js", "report.js", "tsne.js")
 
 
 def environment() -> Environment:

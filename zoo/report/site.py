@@ -12,6 +12,7 @@ from zoo.leaderboard import Row
 from zoo.progress import Reporter
 from zoo.report import _extra, charts, collect, facts, render, tables
 from zoo.report.collect import Run
+from zoo.report.look import Viewer
 from zoo.report.output import Output
 
 
@@ -28,6 +29,8 @@ def build(
     output: Path,
     *,
     runs: str = "*",
+    queries: int = 24,
+    items: int = 2000,
     reporter: Reporter | None = None,
 ) -> Summary:
     """Write the report of the runs under a directory.
@@ -36,6 +39,8 @@ def build(
         directory: the folder of run folders.
         output: the folder to write; a report in it is replaced.
         runs: a pattern of names of runs, such as ``"ice_*"``.
+        queries: how many there are in a gallery.
+        items: how many images there are in a map, at most; 0 for no maps.
         reporter: where progress is told.
 
     Raises:
@@ -52,10 +57,15 @@ def build(
         site.write(f"assets/{name}", content)
     rows = {page: row for board in boards for row in board.rows for _, page in tables.runs_of(row)}
     by_page = {run.page: run for run in found}
+    viewer = Viewer(site, queries, items)
+    missing: dict[str, list[str]] = {}
     template = pages.get_template("run.html.j2")
     for run in reporter.track(found, len(found), "report"):
         siblings = _siblings(run, rows.get(run.page), by_page)
-        view = _run_view(run, rows.get(run.page), siblings)
+        look = viewer.look(run)
+        if look.missing and run.result is not None and (queries or items):
+            missing.setdefault(look.missing, []).append(run.name)
+        view = {**_run_view(run, rows.get(run.page), siblings), "look": look}
         site.write(f"runs/{run.page}", template.render(view).encode())
     index = {
         "title": f"Leaderboard of {directory.absolute().name}",
@@ -66,7 +76,7 @@ def build(
     }
     site.write("index.html", pages.get_template("index.html.j2").render(index).encode())
     site.finish()
-    return Summary(output / "index.html", len(found), {})
+    return Summary(output / "index.html", len(found), missing)
 
 
 def _siblings(run: Run, row: Row | None, by_page: dict[str, Run]) -> list[tuple[int, Run]]:

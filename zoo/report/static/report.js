@@ -131,9 +131,40 @@ function setUpFilter() {
   apply(); // a browser may have kept what was typed
 }
 
+// ---- gallery -----------------------------------------------------------------------------------
+
+const QUERIES_AT_A_TIME = 6;
+
+/** Show some queries at a time; without JavaScript all are there. */
+function setUpGallery(gallery) {
+  const queries = [...gallery.querySelectorAll(".query")];
+  const pages = Math.ceil(queries.length / QUERIES_AT_A_TIME);
+  const buttons = [...gallery.querySelectorAll("[data-step]")];
+  let page = 0;
+  const go = (step) => {
+    page = Math.min(Math.max(page + step, 0), pages - 1);
+    const first = page * QUERIES_AT_A_TIME;
+    queries.forEach((query, n) => (query.hidden = n < first || n >= first + QUERIES_AT_A_TIME));
+    buttons[0].disabled = page === 0;
+    buttons[1].disabled = page === pages - 1;
+    const last = Math.min(first + QUERIES_AT_A_TIME, queries.length);
+    gallery.querySelector("output").textContent = `Queries ${first + 1} to ${last} of ${queries.length}`;
+  };
+  for (const button of buttons) button.addEventListener("click", () => go(Number(button.dataset.step)));
+  gallery.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    go(step);
+  });
+  gallery.querySelector(".pager").hidden = pages < 2;
+  go(0);
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   drawCharts();
   setUpTheme();
   setUpTables();
   setUpFilter();
+  document.querySelectorAll(".gallery").forEach(setUpGallery);
 });

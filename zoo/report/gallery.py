@@ -1,0 +1,73 @@
+"""Queries with what they find: the hardest failures first, then a few that went well."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.evaluate import NO_MATCH
+from zoo.report.neighbours import nearest
+
+_RIGHT_SHARE = 4  # one in so many queries is one that went well
+
+
+class Shown(NamedTuple):
+    """An image of a gallery: its index in the test split, its class, and how it was found."""
+
+    index: int
+    label: int
+    right: bool
+    cosine: float
+
+
+class Query(NamedTuple):
+    """A query, the rank r(q) of the first image of its class, and the nearest ten."""
+
+    index: int
+    label: int
+    rank: int
+    found: list[Shown]
+
+
+def choose(ranks: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """Return queries: failures by r(q), the largest first, then right ones from all over.
+
+    Queries whose class has no other image could not succeed, and are left out.
+    """
+    failed = np.flatnonzero((ranks > 1) & (ranks < NO_MATCH))
+    right = np.flatnonzero(ranks == 1)
+    failed = failed[np.argsort(-ranks[failed].astype(np.int64), kind="stable")]
+    few = min(len(right), max(count // _RIGHT_SHARE, count - len(failed)))
+    spread = np.linspace(0, len(right) - 1, few).round().astype(np.int64) if few else []
+    return np.concatenate([failed[: count - few], right[spread] if few else right[:0]])
+
+
+def gallery(
+    embeddings: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    ranks: NDArray[np.int32],
+    count: int,
+) -> list[Query]:
+    """Return queries of the test split with their nearest ten."""
+    queries = choose(ranks, count)
+    found = nearest(embeddings, labels, queries)
+    return [
+        Query(query, int(labels[query]), int(ranks[query]), _shown(query, labels, *one))
+        for query, *one in zip(queries.tolist(), found.indices, found.cosines, strict=True)
+    ]
+
+
+def images(queries: list[Query]) -> set[int]:
+    """Return the indices of all images that a gallery shows."""
+    return {q.index for q in queries} | {shown.index for q in queries for shown in q.found}
+
+
+def _shown(
+    query: int, labels: NDArray[np.int64], indices: NDArray[np.int64], cosines: NDArray[np.float64]
+) -> list[Shown]:
+    return [
+        Shown(index, int(labels[index]), bool(labels[index] == labels[query]), cosine)
+        for index, cosine in zip(indices.tolist(), cosines.tolist(), strict=True)
+    ]

@@ -1,0 +1,146 @@
+"""What a trained network makes of its test images: a gallery and a map, or why there is none."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.base import ImageDataset
+from zoo.errors import FAILURES, UserError
+from zoo.progress import Reporter
+from zoo.report import gallery, tsne
+from zoo.report.collect import Run
+from zoo.report.output import Output
+from zoo.report.thumbnails import Thumbnails
+
+if TYPE_CHECKING:
+    from zoo.trained import Trained
+
+
+@dataclass
+class Look:
+    """What is shown of a run, with thumbnails and names of classes.
+
+    Attributes:
+        missing: why there is no gallery and no map; None if there are.
+        thumbnails: of its test split.
+        names: of the classes.
+        size: how many test images there are.
+        queries: the gallery.
+        map: data of the map for the page; None if there is none.
+        no_map: why.
+    """
+
+    missing: str | None = None
+    thumbnails: Thumbnails | None = None
+    names: list[str] = field(default_factory=list)
+    size: int = 0
+    queries: list[gallery.Query] = field(default_factory=list)
+    map: dict[str, Any] | None = None
+    no_map: str | None = None
+
+
+class Viewer:
+    """Looks at runs, one after the other.
+
+    Args:
+        output: the report that thumbnails are written to.
+        queries: in a gallery.
+        items: in a map, at most; 0 for no map.
+    """
+
+    def __init__(self, output: Output, queries: int, items: int) -> None:
+        self.output, self.queries, self.items = output, queries, items
+        self._thumbnails: dict[str, Thumbnails] = {}
+
+    def look(self, run: Run) -> Look:
+        """Return what is shown of a run; whatever is in the way is told, not raised."""
+        if run.result is None:
+            return Look("The run has no result, so there is nothing to search with.")
+        if not (self.queries or self.items):
+            return Look("Neither was asked for.")
+        try:
+            return self._look(run)
+        except FAILURES as error:  # a stranger's network or data set may raise anything
+            return Look(_reason(error))
+
+    def _look(self, run: Run) -> Look:
+        from zoo.trained import load
+
+        ranks = run.folder.ranks()
+        trained = load(str(run.folder.path))
+        embeddings, labels = trained.embed_test(Reporter(quiet=True))
+        if len(ranks) != len(labels):
+            raise UserError(f"ranks.npy is of {len(ranks)} queries, the test has {len(labels)}")
+        thumbnails = self._thumbnails_of(trained)
+        found = Look(thumbnails=thumbnails, size=len(labels))
+        found.names = [str(name) for name in thumbnails.dataset.class_names]
+        found.queries = gallery.gallery(embeddings, labels, ranks, self.queries)
+        thumbnails.make(gallery.images(found.queries))
+        try:
+            if self.items:
+                found.map = self._map(embeddings, labels, ranks, thumbnails)
+        except UserError as error:
+            found.no_map = str(error)
+        return found
+
+    def _thumbnails_of(self, trained: Trained) -> Thumbnails:
+        key = json.dumps(trained.config.dataset.model_dump(), sort_keys=True, default=str)
+        if key not in self._thumbnails:
+            dataset: ImageDataset = trained.test_split()
+            self._thumbnails[key] = Thumbnails(dataset, self.output)
+        return self._thumbnails[key]
+
+    def _map(
+        self,
+        embeddings: NDArray[np.float32],
+        labels: NDArray[np.int64],
+        ranks: NDArray[np.int32],
+        thumbnails: Thumbnails,
+    ) -> dict[str, Any]:
+        """Return what tsne.js draws."""
+        chosen = tsne.sample(labels, self.items)
+        places = self._places(embeddings[chosen])
+        thumbnails.make(chosen.tolist())
+        classes, own = np.unique(labels[chosen], return_inverse=True)
+        names = thumbnails.dataset.class_names
+        return {
+            "x": places[:, 0].round(3).tolist(),
+            "y": places[:, 1].round(3).tolist(),
+            "index": chosen.tolist(),
+            "rank": ranks[chosen].tolist(),
+            "label": own.tolist(),
+            "names": [str(names[label]) for label in classes.tolist()],
+            "folder": f"../{thumbnails.folder}/",
+            "suffix": thumbnails.suffix,
+        }
+
+    def _places(self, embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the map of embeddings, from an earlier report if it has been made before."""
+        key = hashlib.sha256(np.ascontiguousarray(embeddings).tobytes())
+        name = f"cache/tsne-{key.hexdigest()[:16]}.npy"
+        if self.output.has(name):
+            try:
+                places: NDArray[np.float32] = np.load(self.output.root / name, allow_pickle=False)
+                if places.shape == (len(embeddings), 2) and np.isfinite(places).all():
+                    self.output.claim([name])
+                    return places
+            except (OSError, ValueError, EOFError):
+                pass
+        places = tsne.project(embeddings)
+        buffer = io.BytesIO()
+        np.save(buffer, places)
+        self.output.write(name, buffer.getvalue())
+        return places
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, UserError):
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -1,0 +1,50 @@
+"""The nearest images of some queries, exactly."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BLOCK = 64  # queries at a time, against all images
+
+
+class Nearest(NamedTuple):
+    """What each query finds, nearest first: (queries, count) of indices and of cosines."""
+
+    indices: NDArray[np.int64]
+    cosines: NDArray[np.float64]
+
+
+def nearest(
+    embeddings: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    queries: NDArray[np.int64],
+    count: int = 10,
+) -> Nearest:
+    """Return the images with the largest cosine to each query, itself left out by its index.
+
+    Among equal cosines, images of another class come first: ties count against the query, as in
+    :mod:`zoo.evaluate`.
+
+    Args:
+        embeddings: (N, d), of any length.
+        labels: (N,).
+        queries: (n,) indices of images.
+        count: how many to return; fewer if there are fewer images.
+    """
+    vectors = embeddings.astype(np.float64)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.where(lengths == 0, 1, lengths)
+    count = min(count, len(vectors) - 1)
+    indices = np.empty((len(queries), count), np.int64)
+    cosines = np.empty((len(queries), count))
+    for start in range(0, len(queries), _BLOCK):
+        block = queries[start : start + _BLOCK]
+        similar = vectors[block] @ vectors.T
+        similar[np.arange(len(block)), block] = -np.inf
+        for row, query in enumerate(block.tolist()):
+            order = np.lexsort((labels == labels[query], -similar[row].round(12)))[:count]
+            indices[start + row], cosines[start + row] = order, similar[row, order]
+    return Nearest(indices, cosines)

@@ -1,0 +1,47 @@
+"""A map of the test embedding: t-SNE, the same at every call."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.errors import UserError
+
+SEED = 0
+PERPLEXITY = 30
+_FEWEST = 5
+
+
+def sample(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return the indices of ``count`` images, of each class about the same share, in order.
+
+    All images, if there are no more than that.
+    """
+    if len(labels) <= count:
+        return np.arange(len(labels))
+    random = np.random.default_rng(SEED)
+    place = np.empty(len(labels))
+    for label in np.unique(labels):  # spread each class evenly over 0..1, then cut all there
+        own = random.permutation(np.flatnonzero(labels == label))
+        place[own] = (np.arange(len(own)) + random.random()) / len(own)
+    return np.sort(np.argsort(place, kind="stable")[:count])
+
+
+def project(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a place (N, 2) for each embedding, by the cosine that it is searched with.
+
+    Raises:
+        UserError: if there are too few, or all are the same.
+    """
+    from sklearn.manifold import TSNE
+
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    vectors = embeddings / np.where(lengths == 0, 1, lengths)
+    if len(vectors) < _FEWEST:
+        raise UserError(f"there are only {len(vectors)} images, too few for a map")
+    if not np.ptp(vectors, axis=0).max() > 1e-6:
+        raise UserError("all embeddings are the same, so there is nothing to lay out")
+    perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
+    model = TSNE(init="pca", perplexity=perplexity, random_state=SEED)
+    places: NDArray[np.float32] = model.fit_transform(vectors)
+    return places
