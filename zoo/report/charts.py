@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.report.sweeps import Series, Sweep
+
 Figure: TypeAlias = dict[str, Any]
 Metrics: TypeAlias = Sequence[Mapping[str, Any]]
 
@@ -35,15 +37,15 @@ def loss_curve(metrics: Metrics, others: Mapping[str, Metrics] | None = None) ->
         metrics: the lines of a run's metrics.jsonl.
         others: those of its other seeds, by what they are called.
     """
-    own = series(metrics, "loss")
+    own = logged(metrics, "loss")
     if not own:
         return None
     traces = [
         _line(name, points, line=_OTHER_SEED, mode="lines")
         for name, found in (others or {}).items()
-        if (points := series(found, "loss"))
+        if (points := logged(found, "loss"))
     ]
-    traces.append(_line("this run" if traces else "loss", own))
+    traces.insert(0, _line("this run" if traces else "loss", own) | {"zorder": 1})
     return _figure(traces, "iteration", "loss", showlegend=len(traces) > 1)
 
 
@@ -77,7 +79,7 @@ def recall_by_k(ranks: NDArray[np.int32]) -> Figure:
     return figure
 
 
-def series(metrics: Metrics, key: str) -> list[tuple[float, float]]:
+def logged(metrics: Metrics, key: str) -> list[tuple[float, float]]:
     """Return what was logged under a key, by iteration, without what is no number."""
     return [(r["iteration"], r[key]) for r in metrics if is_number(r.get(key))]
 
@@ -110,3 +112,43 @@ def _line(
 def _figure(traces: list[dict[str, Any]], x: str, y: str, **layout: Any) -> Figure:
     axes = {"xaxis": {"title": {"text": x}}, "yaxis": {"title": {"text": y}}}
     return {"data": traces, "layout": {**axes, "showlegend": len(traces) > 1, **layout}}
+
+
+def sweep(found: Sweep) -> Figure:
+    """Return Recall@K by a setting, with the standard deviation over the seeds and the paper's."""
+    traces = []
+    for number, series in enumerate(found.series):
+        xs = [point.text if found.in_words else point.x for point in series.points]
+        trace = _line(series.name, zip(xs, _means(series), strict=True), number)
+        deviations = [point.recall.deviation for point in series.points]
+        if any(deviations):
+            trace["error_y"] = {"array": [d or 0 for d in deviations], "thickness": 1.2, "width": 4}
+        traces.append(trace)
+        told = [
+            (x, point.paper)
+            for x, point in zip(xs, series.points, strict=True)
+            if point.paper is not None
+        ]
+        if told:
+            traces.append(_line(f"{series.name}, paper", told, number + 3))
+    figure = _figure(traces, text(found.title), f"Recall@{found.k} in percent")
+    figure["layout"]["xaxis"] |= _axis(found)
+    return figure
+
+
+def _means(series: Series) -> list[float]:
+    return [point.recall.mean for point in series.points]
+
+
+def _axis(found: Sweep) -> dict[str, Any]:
+    """Return an axis with a tick at each value; by ratios where these span more than ten."""
+    if found.in_words:
+        return {"type": "category"}
+    xs = sorted({point.x for series in found.series for point in series.points})
+    ticks = {"tickvals": xs, "ticktext": [f"{x:g}" for x in xs]}
+    return {**ticks, "type": "log" if is_wide(xs) else "linear"}
+
+
+def is_wide(xs: Sequence[float]) -> bool:
+    """Tell whether values are better shown by their ratios."""
+    return min(xs) > 0 and max(xs) / min(xs) > 10

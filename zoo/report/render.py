@@ -28,6 +28,7 @@ def environment() -> Environment:
     )
     found.policies["json.dumps_kwargs"] = {"allow_nan": False}  # JavaScript reads no NaN
     found.globals["version"] = __version__
+    found.filters["breakable"] = _breakable
     return found
 
 
@@ -37,6 +38,14 @@ def assets() -> dict[str, bytes]:
 
     found = {name: (_HERE / "static" / name).read_bytes() for name in STATIC}
     return found | {"plotly.min.js": get_plotlyjs().encode()}
+
+
+def _breakable(value: str) -> str:
+    """Return a name, escaped, in which a line may end after an underscore."""
+    import markupsafe
+
+    name = markupsafe.escape(_visible(value))
+    return name.replace("_", markupsafe.Markup("_<wbr>"))
 
 
 def _visible(value: Any) -> Any:

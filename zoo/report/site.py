@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from zoo.errors import UserError
 from zoo.leaderboard import Row
 from zoo.progress import Reporter
-from zoo.report import _extra, charts, collect, facts, render, tables
+from zoo.report import _extra, charts, collect, facts, render, sweeps, tables
 from zoo.report.collect import Run
 from zoo.report.look import Viewer
 from zoo.report.output import Output
@@ -70,6 +70,11 @@ def build(
     index = {
         "title": f"Leaderboard of {directory.absolute().name}",
         "tables": [tables.table(board) for board in boards],
+        "sweeps": [
+            (board.title, sweep, charts.sweep(sweep))
+            for board in boards
+            for sweep in sweeps.find(board.rows)
+        ],
         "others": [run for run in found if run.page not in rows],
         "count": len(found),
         "built": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),

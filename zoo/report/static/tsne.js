@@ -65,7 +65,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   function layout() {
-    const axis = { showgrid: false, zeroline: false, showticklabels: false, ticks: "", automargin: false };
+    const axis = { visible: false, automargin: false };
     const zoomed = view.x[1] - view.x[0] < 0.99 * (all.x[1] - all.x[0]);
     const found = inTheme({
       xaxis: { ...axis, range: [...view.x] },
