@@ -39,7 +39,15 @@ from zoo.progress import Reporter, stdout
 )
 @click.option("--no-tsne", is_flag=True, help="No maps, which take the longest.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the place of the report only.")
-def report(directory: Path, output: Path, runs: str, gallery: int, tsne_items: int, no_tsne: bool, quiet: bool) -> None:
+def report(
+    directory: Path,
+    output: Path,
+    runs: str,
+    gallery: int,
+    tsne_items: int,
+    no_tsne: bool,
+    quiet: bool,
+) -> None:
     """Write a report of the runs under a folder: a static site that needs no network.
 
     Examples: [cyan]zoo report[/], [cyan]zoo report runs -o report --runs 'ice_*'[/]
@@ -54,3 +62,86 @@ def report(directory: Path, output: Path, runs: str, gallery: int, tsne_items: i
     for reason, names in summary.missing.items():
         reporter.say(printable(f"no gallery and no map of {', '.join(names)}: {reason}"))
     stdout().print(str(summary.index), markup=False, soft_wrap=True)
+
+
+_runs = click.argument(
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="RUN...",
+    help="Folders of runs, names in runs/ or their beginnings, or folders with runs in them.",
+)
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="A .pdf, .svg or .png file.",
+)
+
+
+@click.group(no_args_is_help=True)
+def plot() -> None:
+    """Draw figures for papers: colour-blind safe, in type that can be read."""
+
+
+@plot.command()
+@_runs
+@_output
+def curves(runs: tuple[str, ...], output: Path) -> None:
+    """Draw the loss by iteration, and Recall@K; seeds are thin lines around their mean.
+
+    Recall@1 is drawn by iteration where it was measured along the way (evaluate.every), else
+    Recall@K by K.
+
+    Examples: [cyan]zoo plot curves ice_glyphs rll_glyphs -o curves.pdf[/],
+    [cyan]zoo plot curves runs -o curves.svg[/]
+    """
+    from zoo.report import figures
+
+    figures.check_output(output)
+    figures.curves(figures.find_runs(runs), output)
+    _tell(output)
+
+
+@plot.command()
+@_runs
+@_output
+@click.option("--setting", metavar="KEY", help="Only by this setting, such as loss.scale.")
+def sweep(runs: tuple[str, ...], output: Path, setting: str | None) -> None:
+    """Draw Recall@1 by each setting that was swept; bars are the deviation over the seeds.
+
+    Example: [cyan]zoo plot sweep runs --setting loss.scale -o scale.pdf[/]
+    """
+    from zoo.report import figures
+
+    figures.check_output(output)
+    figures.sweep(figures.find_runs(runs), output, setting)
+    _tell(output)
+
+
+@plot.command()
+@_runs
+@_output
+@click.option(
+    "--items",
+    type=click.IntRange(min=5),
+    default=2000,
+    metavar="N",
+    help="Images in the map, at most. [default: 2000]",
+)
+def tsne(runs: tuple[str, ...], output: Path, items: int) -> None:
+    """Draw the test embedding as a map, by t-SNE, with pictures where there is room.
+
+    Example: [cyan]zoo plot tsne ice_glyphs -o map.pdf[/]
+    """
+    from zoo.report import figures
+
+    figures.check_output(output)
+    figures.draw_map(figures.find_runs(runs), output, items, Reporter())
+    _tell(output)
+
+
+def _tell(path: Path) -> None:
+    stdout().print(str(path), markup=False, soft_wrap=True)

@@ -41,6 +41,7 @@ def app() -> None:
 app.add_command(_cli_data.data)
 app.add_command(_cli_leaderboard.leaderboard)
 app.add_command(_cli_report.report)
+app.add_command(_cli_report.plot)
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""``zoo report``: run folders -> a static site that needs no network; see :mod:`zoo.report.site`."""
+"""``zoo report``: run folders -> a static site that needs no network; and figures for papers."""

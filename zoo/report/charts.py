@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -86,8 +85,9 @@ def logged(metrics: Metrics, key: str) -> list[tuple[float, float]]:
 
 def is_number(value: object) -> bool:
     """Tell whether a value can be drawn."""
-    is_plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_plain and abs(value) < 1e300 and math.isfinite(value)  # type: ignore[operator, arg-type]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) < 1e300  # and so not NaN either; a larger integer is no double
 
 
 def _line(

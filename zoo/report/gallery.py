@@ -14,9 +14,9 @@ _RIGHT_SHARE = 4  # one in so many queries is one that went well
 
 
 class Shown(NamedTuple):
-    """An image of a gallery: its index in the test split, its class, and how it was found."""
+    """An image that was found: its index in the test split, its class, and whether it is right."""
 
-    index: int
+    image: int
     label: int
     right: bool
     cosine: float
@@ -25,7 +25,7 @@ class Shown(NamedTuple):
 class Query(NamedTuple):
     """A query, the rank r(q) of the first image of its class, and the nearest ten."""
 
-    index: int
+    image: int
     label: int
     rank: int
     found: list[Shown]
@@ -40,8 +40,8 @@ def choose(ranks: NDArray[np.int32], count: int) -> NDArray[np.int64]:
     right = np.flatnonzero(ranks == 1)
     failed = failed[np.argsort(-ranks[failed].astype(np.int64), kind="stable")]
     few = min(len(right), max(count // _RIGHT_SHARE, count - len(failed)))
-    spread = np.linspace(0, len(right) - 1, few).round().astype(np.int64) if few else []
-    return np.concatenate([failed[: count - few], right[spread] if few else right[:0]])
+    spread = np.linspace(0, max(0, len(right) - 1), few).round().astype(np.int64)
+    return np.concatenate([failed[: count - few], right[spread]])
 
 
 def gallery(
@@ -61,7 +61,7 @@ def gallery(
 
 def images(queries: list[Query]) -> set[int]:
     """Return the indices of all images that a gallery shows."""
-    return {q.index for q in queries} | {shown.index for q in queries for shown in q.found}
+    return {q.image for q in queries} | {shown.image for q in queries for shown in q.found}
 
 
 def _shown(

@@ -19,7 +19,7 @@ from zoo.report.output import Output
 class Summary(NamedTuple):
     """What was built: the first page, how many runs, and what is missing of which, and why."""
 
-    index: Path
+    page: Path
     runs: int
     missing: dict[str, list[str]]
 

@@ -90,7 +90,8 @@ def _content(known: Sequence[_Experiment]) -> Sweep:
     grouped: dict[str, list[tuple[float, str, _Experiment]]] = {}
     swept = {_CLASSES, _PER_CLASS}
     for one in known:
-        classes, each = one.leaves.get(_CLASSES), one.leaves.get(_PER_CLASS)
+        classes: Any = one.leaves.get(_CLASSES)
+        each: Any = one.leaves.get(_PER_CLASS)
         if _is(classes) and _is(each):
             rest = _rest(one.leaves, swept) + f" {classes * each}"
             grouped.setdefault(rest, []).append((float(classes), f"{classes} × {each}", one))

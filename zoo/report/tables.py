@@ -59,9 +59,7 @@ def runs_of(row: Row) -> list[tuple[int, str]]:
     return [(result["seed"], result["page"]) for result in row.results]
 
 
-def _line(
-    row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: list[str]
-) -> Line:
+def _line(row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: list[str]) -> Line:
     return Line(
         row,
         notes.index(row.note) + 1 if row.note else 0,

@@ -45,3 +45,19 @@ def project(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
     model = TSNE(init="pca", perplexity=perplexity, random_state=SEED)
     places: NDArray[np.float32] = model.fit_transform(vectors)
     return places
+
+
+def with_room(places: NDArray[np.float32], share: float) -> list[int]:
+    """Return items whose pictures do not cover each other, first come first served.
+
+    Args:
+        places: (N, 2) of the map.
+        share: of a picture's side in that of the map.
+    """
+    spread = np.ptp(places, axis=0)
+    grid = (places - places.min(0)) / np.where(spread == 0, 1, spread) / share
+    chosen: list[int] = []
+    for n in range(len(grid)):
+        if not chosen or (np.abs(grid[chosen] - grid[n]).max(1) >= 1).all():
+            chosen.append(n)
+    return chosen

@@ -1,0 +1,331 @@
+"""Figures for papers, drawn by matplotlib: curves, sweeps and maps, as PNG, SVG or PDF."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo._files import cannot_write, replace_file
+from zoo._words import printable
+from zoo.errors import UserError
+from zoo.progress import Reporter
+from zoo.report import charts, collect, sweeps, tsne
+from zoo.report.collect import Run
+from zoo.report.thumbnails import SIDE, shrink
+from zoo.results import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".pdf", ".svg", ".png")
+
+_RIGHT, _WRONG = "#0072b2", "#d55e00"
+# Okabe and Ito's colours without the yellow, which is too light on paper; lines differ in dash and
+# marker too, so that a print in gray will do.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_DASHES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_COLUMN, _PAGE = 3.4, 6.9  # inches: the width of a column, and of the text of a page
+_PICTURE = 0.24  # inches
+_STYLE: Any = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "pdf.fonttype": 42,  # fonts as most publishers want them
+    "svg.hashsalt": "zoo",
+    "text.parse_math": False,  # a class may be called $x
+}
+
+
+def find_runs(names: Sequence[str]) -> list[Run]:
+    """Return the runs that somebody named: each a run, or a folder with runs in it.
+
+    Raises:
+        UserError: if one is neither.
+    """
+    found: dict[Path, Run] = {}
+    for name in names:
+        folder = Path(name)
+        try:
+            path = RunFolder.find(name).path
+            runs = collect.collect(path)
+        except UserError:
+            if not folder.is_dir() or not any(folder.rglob("result.json")):
+                raise
+            runs = collect.collect(folder)
+        found |= {run.folder.path.resolve(): run for run in runs}
+    return [replace(run, page=str(n)) for n, run in enumerate(found.values())]
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that cannot become a figure, before anything is computed.
+
+    Raises:
+        UserError: names the endings that there are.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{path}: a figure is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file")
+
+
+def curves(runs: Sequence[Run], output: Path) -> None:
+    """Draw the loss by iteration, and Recall@K; seeds are thin lines around their mean.
+
+    Raises:
+        UserError: if no loss was logged, or the file cannot be written.
+    """
+    check_output(output)
+    groups = list(_experiments(runs))
+    losses = [
+        (label, [p for run in own if (p := charts.logged(run.metrics, "loss"))])
+        for label, own in groups
+    ]
+    if not any(lines for _, lines in losses):
+        raise UserError(f"{runs[0].folder.path}: no loss was logged, so there is no curve")
+    with _style():
+        figure, (left, right) = _panels(2)
+        for number, (label, lines) in enumerate(losses):
+            _draw_lines(left, label, lines, number)
+        left.set(xlabel="iteration", ylabel="training loss")
+        _draw_recall(right, groups)
+        _legend(figure, left)
+        _save(figure, output)
+
+
+def sweep(runs: Sequence[Run], output: Path, setting: str | None = None) -> None:
+    """Draw Recall at the first K by each setting that was swept, or by one of them.
+
+    Raises:
+        UserError: if nothing was swept, or the file cannot be written.
+    """
+    check_output(output)
+    found = [
+        (board.title, one) for board in collect.boards(runs) for one in sweeps.find(board.rows)
+    ]
+    known = list(dict.fromkeys(one.setting for _, one in found))
+    if not found:
+        raise UserError("these runs are no sweep: no two differ in one number alone")
+    chosen = [(title, one) for title, one in found if setting in (None, one.setting)]
+    if not chosen:
+        raise UserError(printable(f"{setting}: not swept by these runs; {', '.join(known)} are"))
+    with _style():
+        figure, panels = _panels(len(chosen))
+        for panel, (title, one) in zip(panels, chosen, strict=True):
+            _draw_sweep(panel, one)
+            panel.set_title(printable(title))
+        _save(figure, output)
+
+
+def draw_map(runs: Sequence[Run], output: Path, items: int, reporter: Reporter) -> None:
+    """Draw the t-SNE of the test embedding of each run, with pictures where there is room.
+
+    Raises:
+        UserError: if a network or its images are not there, or the file cannot be written.
+    """
+    from zoo.trained import load
+
+    check_output(output)
+    with _style():
+        figure, panels = _panels(len(runs), side=_PAGE if len(runs) == 1 else _PAGE / 2)
+        for panel, run in zip(panels, runs, strict=True):
+            trained = load(str(run.folder.path))
+            embeddings, labels = trained.embed_test(reporter)
+            chosen = tsne.sample(labels, items)
+            ranks = run.folder.ranks()
+            if len(ranks) != len(labels):
+                raise UserError(f"{run.folder.path}: ranks.npy is not of these test images")
+            if len(chosen) < len(labels):
+                reporter.say(
+                    f"{run.name}: {len(chosen):,} of {len(labels):,} test images, of each class "
+                    "about the same share"
+                )
+            places = tsne.project(embeddings[chosen])
+            _draw_dots(panel, places, ranks[chosen] == 1)
+            dataset = trained.test_split()
+            width = panel.get_position().width * figure.get_figwidth()
+            for n in tsne.with_room(places, _PICTURE / width):
+                _draw_picture(panel, places, n, dataset[int(chosen[n])][0], width)
+            if len(runs) > 1:
+                panel.set_title(printable(run.name))
+        _save(figure, output)
+
+
+def _draw_dots(panel: Axes, places: NDArray[np.float32], right: NDArray[np.bool_]) -> None:
+    low, high = places.min(0), places.max(0)
+    margin = 0.03 * (high - low)
+    panel.set(xlim=(low[0] - margin[0], high[0] + margin[0]), xticks=[], yticks=[])
+    panel.set_ylim(low[1] - margin[1], high[1] + margin[1])
+    panel.spines[:].set_visible(False)
+    for mask, colour, marker, label in (
+        (right, _RIGHT, "o", "nearest image: same class"),
+        (~right, _WRONG, "x", "another class"),
+    ):
+        x, y = places[mask].T
+        panel.scatter(x, y, s=5, c=colour, marker=marker, linewidths=0.7, label=label)
+    panel.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=2, frameon=False)
+
+
+def _draw_picture(
+    panel: Axes, places: NDArray[np.float32], n: int, image: Any, width: float
+) -> None:
+    """Put an image at its place, as wide as ``_PICTURE``, in a panel that is a square."""
+    pixels = np.asarray(shrink(image, SIDE).convert("RGB"))
+    share = 0.46 * _PICTURE / width / max(pixels.shape[:2])
+    (left, right), (bottom, top) = panel.get_xlim(), panel.get_ylim()
+    x, y = places[n]
+    across, up = share * pixels.shape[1] * (right - left), share * pixels.shape[0] * (top - bottom)
+    panel.imshow(pixels, extent=(x - across, x + across, y - up, y + up), aspect="auto", zorder=3)
+    panel.set(xlim=(left, right), ylim=(bottom, top))
+
+
+def _draw_lines(
+    panel: Axes, label: str, lines: Sequence[Sequence[tuple[float, float]]], number: int
+) -> None:
+    """Draw the mean of some lines, and each of them thin."""
+    look = _look(number)
+    for line in lines if len(lines) > 1 else ():
+        panel.plot(*zip(*line, strict=True), color=look["color"], linewidth=0.5, alpha=0.45)
+    if lines:
+        by_x: dict[float, list[float]] = {}
+        for x, y in (point for line in lines for point in line):
+            by_x.setdefault(x, []).append(y)
+        whole = {x: ys for x, ys in by_x.items() if len(ys) == len(lines)} or by_x
+        points = [(x, float(np.mean(ys))) for x, ys in sorted(whole.items())]
+        every = max(1, len(points) // 8)
+        panel.plot(*zip(*points, strict=True), label=label, markevery=every, **look)
+
+
+def _draw_recall(panel: Axes, groups: Sequence[tuple[str, list[Run]]]) -> None:
+    """Draw Recall@1 by iteration where it was measured along the way, else Recall@K by K."""
+    along = [(label, [p for r in own if (p := _recall_along(r))]) for label, own in groups]
+    if any(lines for _, lines in along):
+        for number, (label, lines) in enumerate(along):
+            _draw_lines(panel, label, lines, number)
+        panel.set(xlabel="iteration", ylabel="Recall@1 in percent")
+        return
+    for number, (label, own) in enumerate(groups):
+        lines = [_recall_by_k(run) for run in own if run.result is not None]
+        _draw_lines(panel, label, lines, number)
+    panel.set(xlabel="K", ylabel="Recall@K in percent", xscale="log")
+    _plain_ticks(panel, [1, 2, 4, 8, 16, 32, 64])
+
+
+def _recall_along(run: Run) -> list[tuple[float, float]]:
+    found = []
+    for record in run.metrics:
+        recall = record.get("recall")
+        value: Any = recall.get("1") if isinstance(recall, dict) else None
+        if charts.is_number(value):
+            found.append((record["iteration"], 100 * value))
+    return found
+
+
+def _recall_by_k(run: Run) -> list[tuple[float, float]]:
+    line = charts.recall_by_k(run.folder.ranks())["data"][0]
+    return list(zip(line["x"], line["y"], strict=True))
+
+
+def _draw_sweep(panel: Axes, found: sweeps.Sweep) -> None:
+    texts = list(dict.fromkeys(point.text for one in found.series for point in one.points))
+    for number, one in enumerate(found.series):
+        xs = [texts.index(p.text) if found.in_words else p.x for p in one.points]
+        means = [point.recall.mean for point in one.points]
+        errors = [point.recall.deviation or 0 for point in one.points]
+        name, look = printable(one.name), _look(number)
+        panel.errorbar(xs, means, errors if any(errors) else None, capsize=2, label=name, **look)
+        told = [(x, p.paper) for x, p in zip(xs, one.points, strict=True) if p.paper is not None]
+        if told:
+            look = {**look, "markerfacecolor": "white", "alpha": 0.6}
+            panel.plot(*zip(*told, strict=True), label=f"{name}, paper", **look)
+    panel.set(xlabel=printable(found.title), ylabel=f"Recall@{found.k} in percent")
+    if found.in_words:
+        panel.set_xticks(range(len(texts)), texts)
+    else:
+        values = sorted({point.x for one in found.series for point in one.points})
+        panel.set_xscale("log" if charts.is_wide(values) else "linear")
+        _plain_ticks(panel, values)
+    if len(panel.get_legend_handles_labels()[1]) > 1:
+        panel.legend(frameon=False)
+
+
+def _plain_ticks(panel: Axes, values: Sequence[float]) -> None:
+    panel.set_xticks(values, [f"{value:g}" for value in values])
+    panel.set_xticks([], minor=True)
+
+
+def _experiments(runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
+    """Yield what an experiment is called, and its runs; an unfinished run is one of its own."""
+    by_page = {run.page: run for run in runs}
+    rows = [row for board in collect.boards(runs) for row in board.rows]
+    names = Counter(row.name for row in rows)
+    for row in rows:
+        own = [by_page.pop(result["page"]) for result in row.results]
+        settings = row.settings[:2] if names[row.name] > 1 else ()
+        yield printable(" ".join([row.name, *settings])), own
+    for run in by_page.values():
+        yield printable(run.name), [run]
+
+
+def _look(number: int) -> dict[str, Any]:
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _DASHES[number % len(_DASHES)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+    }
+
+
+def _style() -> Any:
+    import matplotlib as mpl
+
+    return mpl.rc_context(_STYLE)
+
+
+def _panels(count: int, side: float | None = None) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels, as wide as a column each; square if a side is given."""
+    from matplotlib.figure import Figure
+
+    columns = min(count, 2)
+    rows = math.ceil(count / columns)
+    width = side or _COLUMN
+    size = (width * columns, (side or 2.4) * rows)
+    figure = Figure(size, layout="constrained" if side is None else None)
+    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for panel in panels[count:]:
+        panel.remove()
+    if side is not None:
+        figure.subplots_adjust(0.02, 0.06, 0.98, 0.96, wspace=0.04, hspace=0.14)
+    return figure, panels[:count]
+
+
+def _legend(figure: Figure, panel: Axes) -> None:
+    handles, labels = panel.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+
+
+def _save(figure: Figure, output: Path) -> None:
+    """Write a figure whole or not at all."""
+    kind = output.suffix.lower()[1:]
+    dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=300, metadata=dates.get(kind))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(output, lambda file: file.write(buffer.getvalue()))
+    except (OSError, ValueError) as error:
+        raise cannot_write(output, error) from error
