@@ -1,0 +1,82 @@
+"""``zoo plot``: figures for papers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import report_runs
+from PIL import Image
+
+
+@pytest.fixture
+def swept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for scale in (1, 16, 64):
+        for seed in (0, 1):
+            recall = 0.5 + scale / 200 + seed / 50
+            report_runs.made_up(
+                tmp_path / "runs", "ice_glyphs", f"loss.scale={scale}", recall=recall, seed=seed
+            )
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
+@pytest.mark.parametrize("what", ["curves", "sweep"])
+def test_a_figure_is_written_in_each_format(what, suffix, swept, command):
+    status, out, err = command("plot", what, "runs", "-o", f"figures/x{suffix}")
+    assert (status, out, err) == (0, f"figures/x{suffix}\n", "")
+    data = (swept / "figures" / f"x{suffix}").read_bytes()
+    assert data.startswith({".pdf": b"%PDF", ".svg": b"<?xml", ".png": b"\x89PNG"}[suffix])
+    if suffix == ".pdf":
+        assert b"/Subtype /Image" not in data  # lines, not pixels
+        assert b"/Type3" not in data
+    again = command("plot", what, "runs", "-o", f"figures/y{suffix}")
+    assert again[0] == 0
+    assert (swept / "figures" / f"y{suffix}").read_bytes() == data
+
+
+def test_a_map_has_pictures(tmp_path, command):
+    folder = report_runs.trained(tmp_path / "runs")
+    status, _, err = command("plot", "tsne", folder, "-o", tmp_path / "map.pdf", "--items", "40")
+    assert status == 0
+    assert "40 of 60 test images, of each class about the same share" in err
+    assert (tmp_path / "map.pdf").read_bytes().count(b"/Subtype /Image") > 3
+    status, _, _ = command("plot", "tsne", folder, "-o", tmp_path / "map.png")
+    assert status == 0
+    assert Image.open(tmp_path / "map.png").size == (2070, 2070)
+
+
+def test_names_are_text_and_unfinished_runs_are_drawn(swept, command):
+    folder = sorted(swept.glob("runs/*-s0"))[0]
+    (folder / "result.json").unlink()
+    folder.rename(folder.with_name("$x^{ <b>"))
+    status, _, err = command("plot", "curves", "runs", "-o", "x.svg")
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["curves", "runs", "-o", "x.gif"], "x.gif: a figure is a .pdf, .svg or .png file"),
+        (["curves", "nothing", "-o", "x.pdf"], "nothing: no folder of a run"),
+        (["sweep", "alone", "-o", "x.pdf"], "no sweep: no two differ in one number alone"),
+        (["sweep", "runs", "--setting", "seed", "-o", "x.pdf"], "loss.scale are"),
+        (["tsne", "alone", "-o", "x.pdf"], "has no checkpoint.pt"),
+        (["curves", "alone", "-o", "runs/x.pdf/y.pdf"], "cannot be written"),
+    ],
+)
+def test_what_is_wrong_is_told(arguments, said, swept, command):
+    report_runs.made_up(swept / "alone")
+    (swept / "runs" / "x.pdf").write_text("")
+    status, out, err = command("plot", *arguments)
+    assert (status, out) == (2, "")
+    assert said in re.sub(r"\s+", " ", err)
+
+
+def test_a_run_without_a_logged_loss(swept, command):
+    folder = report_runs.made_up(swept / "alone")
+    (folder / "metrics.jsonl").unlink()
+    status, _, err = command("plot", "curves", "alone", "-o", "x.pdf")
+    assert status == 2
+    assert "no loss was logged" in err
