@@ -14,6 +14,9 @@ from zoo.progress import Reporter
 HOSTILE = ("<script>alert(1)</script>", "a_b & 50%", "</script><b>", "$x^{", "'\"><img src=x>")
 """Names of classes."""
 
+NAME = "ice_<b>&"
+"""Of an experiment, as somebody may write into a result."""
+
 
 class Hostile:
     """Squares of a colour for each class, with noise; the names of the classes are hostile."""
@@ -44,10 +47,13 @@ def trained(output, seed=0, *overrides):
     settings = ["dataset={name: hostile}", "images={resize: 16, crop: null}", "device=cpu"]
     settings += ["model.backbone.width=2", "model.embedding_size=8", "train.iterations=3"]
     settings += ["sampler.classes=4", "sampler.per_class=3", "train.log_every=1"]
-    settings += [f"seed={seed}", f"output={output}", "name=ice_<b>&", "evaluate.every=2"]
+    settings += [f"seed={seed}", f"output={output}", "name=hostile", "evaluate.every=2"]
     checked = config.load("ice_glyphs", [*settings, *overrides])
     runner.run(checked, reporter=Reporter(quiet=True))
-    return output / checked.run_name()
+    folder = output / checked.run_name()
+    result = json.loads((folder / "result.json").read_text()) | {"config": NAME}
+    (folder / "result.json").write_text(json.dumps(result))
+    return folder.rename(folder.with_name(f"{NAME}-{result['digest']}-s{seed}"))
 
 
 def made_up(output, name="ice_glyphs", *overrides, recall=0.5, seed=0, paper=None, **more):

@@ -61,7 +61,7 @@ def report(
     )
     for reason, names in summary.missing.items():
         reporter.say(printable(f"no gallery and no map of {', '.join(names)}: {reason}"))
-    stdout().print(str(summary.index), markup=False, soft_wrap=True)
+    stdout().print(str(summary.page), markup=False, soft_wrap=True)
 
 
 _runs = click.argument(

@@ -49,6 +49,7 @@ _STYLE: Any = {
     "axes.spines.right": False,
     "pdf.fonttype": 42,  # fonts as most publishers want them
     "svg.hashsalt": "zoo",
+    "image.composite_image": False,  # pictures stay apart, each as sharp as it is
     "text.parse_math": False,  # a class may be called $x
 }
 
