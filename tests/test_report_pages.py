@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -275,3 +277,25 @@ def test_packages_that_are_missing_are_told_in_a_line(tmp_path, command, monkeyp
     assert status == 2
     assert "needs jinja2 and plotly: pip install 'metric-zoo[report]'" in err
     assert not (tmp_path / "site").exists()
+
+
+def test_the_commands_of_the_page_of_documentation_work(tmp_path, command, monkeypatch):
+    from zoo.report import figures
+
+    text = (Path(__file__).parent.parent / "docs" / "report.md").read_text("utf-8")
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M))
+    lines = [shlex.split(line, comments=True)[1:] for line in blocks.splitlines()]
+    assert len(lines) == 7
+    monkeypatch.chdir(tmp_path)
+    drawn = []
+    monkeypatch.setattr(figures, "draw_map", lambda *arguments: drawn.append(arguments))
+    for scale in (64, 16):
+        report_runs.made_up(tmp_path / "runs", "rll_glyphs", f"model.embedding_size={scale}")
+    report_runs.made_up(tmp_path / "runs", "ice_glyphs")
+    report_runs.made_up(tmp_path / "runs", "ice_glyphs", "loss.scale=16", "name=scale")
+    for line in lines:
+        names = ["rll_glyphs", next((tmp_path / "runs").glob("rll_*")).as_posix()]
+        line = [names[1] if part == names[0] else part for part in line]
+        status, _, err = command(*line)
+        assert status == 0, err
+    assert drawn[0][2] == 1000
