@@ -110,7 +110,14 @@ def test_a_sweep_of_one_number_is_found_with_its_seeds_and_the_papers_values(tmp
     figure = charts.sweep(found)
     assert figure["data"][0]["error_y"]["array"][1] == pytest.approx(7.07, abs=0.01)
     assert figure["data"][1]["name"] == "ice_glyphs, paper"
-    assert figure["layout"]["xaxis"]["type"] == "log"
+    assert figure["layout"]["xaxis"]["tickvals"] == [1, 16]
+
+
+def test_an_axis_is_that_on_which_values_stand_apart():
+    assert charts.by_ratio([16, 32, 64, 128])
+    assert charts.by_ratio([1e-4, 1e-3, 1e-2])
+    assert not charts.by_ratio([1, 16, 32, 48, 64, 80])
+    assert not charts.by_ratio([0, 1, 10, 100])
 
 
 def test_batch_content_and_batch_size_are_sweeps(tmp_path):

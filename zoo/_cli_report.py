@@ -60,7 +60,9 @@ def report(
         directory, output, runs=runs, queries=gallery, items=items, reporter=reporter
     )
     for reason, names in summary.missing.items():
-        reporter.say(printable(f"no gallery and no map of {', '.join(names)}: {reason}"))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        told = ", ".join(names[:3]) + more
+        reporter.say(printable(f"no gallery and no map of {told}: {reason}"))
     stdout().print(str(summary.page), markup=False, soft_wrap=True)
 
 

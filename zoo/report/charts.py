@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -141,14 +143,18 @@ def _means(series: Series) -> list[float]:
 
 
 def _axis(found: Sweep) -> dict[str, Any]:
-    """Return an axis with a tick at each value; by ratios where these span more than ten."""
+    """Return an axis with a tick at each value."""
     if found.in_words:
         return {"type": "category"}
     xs = sorted({point.x for series in found.series for point in series.points})
     ticks = {"tickvals": xs, "ticktext": [f"{x:g}" for x in xs]}
-    return {**ticks, "type": "log" if is_wide(xs) else "linear"}
+    return {**ticks, "type": "log" if by_ratio(xs) else "linear"}
 
 
-def is_wide(xs: Sequence[float]) -> bool:
-    """Tell whether values are better shown by their ratios."""
-    return min(xs) > 0 and max(xs) / min(xs) > 10
+def by_ratio(xs: Sequence[float]) -> bool:
+    """Tell whether ascending values stand further apart on a logarithmic axis."""
+    return xs[0] > 0 and _least_gap([math.log(x) for x in xs]) > _least_gap(xs)
+
+
+def _least_gap(xs: Sequence[float]) -> float:
+    return min(b - a for a, b in itertools.pairwise(xs)) / (xs[-1] - xs[0])

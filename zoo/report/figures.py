@@ -258,7 +258,7 @@ def _draw_sweep(panel: Axes, found: sweeps.Sweep) -> None:
         panel.set_xticks(range(len(texts)), texts)
     else:
         values = sorted({point.x for one in found.series for point in one.points})
-        panel.set_xscale("log" if charts.is_wide(values) else "linear")
+        panel.set_xscale("log" if charts.by_ratio(values) else "linear")
         _plain_ticks(panel, values)
     if len(panel.get_legend_handles_labels()[1]) > 1:
         panel.legend(frameon=False)

@@ -68,7 +68,7 @@ class Viewer:
         try:
             return self._look(run)
         except FAILURES as error:  # a stranger's network or data set may raise anything
-            return Look(_reason(error))
+            return Look(_reason(run, error))
 
     def _look(self, run: Run) -> Look:
         from zoo.trained import load
@@ -140,7 +140,9 @@ class Viewer:
         return places
 
 
-def _reason(error: BaseException) -> str:
+def _reason(run: Run, error: BaseException) -> str:
+    """Return why, the same for all runs with the same fault."""
     if isinstance(error, UserError):
-        return str(error)
+        place = str(run.folder.path)
+        return str(error).replace(f"{place}: ", "The folder of the run ").replace(f"{place}/", "")
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -67,7 +67,7 @@ def find(rows: Iterable[Row]) -> list[Sweep]:
     ]
     paths = sorted({path for one in known for path, value in one.leaves.items() if _is(value)})
     found = [_content(known), *(_along(path, known) for path in paths if path != _PER_CLASS)]
-    if _PER_CLASS in paths:
+    if _PER_CLASS in paths and not found[0].series:
         found.append(_along(_PER_CLASS, known))
     return [sweep for sweep in found if sweep.series]
 
