@@ -221,8 +221,13 @@ def place_of_an_item(browser):
     )
 
 
-def move(browser, x, y):
+def hover(browser, x, y):
     event = {"type": "mouseMoved", "x": x, "y": y}
+    browser.execute_cdp_cmd("Input.dispatchMouseEvent", event)
+
+
+def mouse(browser, what, x, y, count=1):
+    event = {"type": what, "x": x, "y": y, "button": "left", "clickCount": count}
     browser.execute_cdp_cmd("Input.dispatchMouseEvent", event)
 
 
@@ -233,14 +238,14 @@ def test_the_map_shows_a_thumbnail_on_hover(report, browser):
     )
     assert run(browser, "document.getElementById('tip').hidden")
     x, y = place_of_an_item(browser)
-    move(browser, x - 2, y)
-    move(browser, x, y)
+    hover(browser, x - 2, y)
+    hover(browser, x, y)
     until(lambda: not run(browser, "document.getElementById('tip').hidden"))
     until(lambda: run(browser, "document.querySelector('#tip img').naturalWidth") == 24)
     text = run(browser, "document.querySelector('#tip').innerText")
     assert any(f"{name} test\n" in text for name in report_runs.HOSTILE)
     assert run(browser, "document.getElementById('tsne').data[2].x.length") == 6  # its class
-    move(browser, 5, 5)
+    hover(browser, 5, 5)
     until(lambda: run(browser, "document.getElementById('tip').hidden"))
 
 
@@ -266,6 +271,24 @@ def test_the_map_is_zoomed_by_keyboard_and_by_buttons(report, browser):
     assert (
         run(browser, "document.getElementById('pictures').getAttribute('aria-pressed')") == "false"
     )
+
+
+def test_the_map_is_zoomed_by_dragging_and_a_double_click_shows_all(report, browser):
+    show(browser, run_page(report))
+    width = "(r => r[1] - r[0])(document.getElementById('tsne').layout.xaxis.range)"
+    until(lambda: run(browser, "!!document.getElementById('tsne').layout"))
+    whole = run(browser, width)
+    x, y = place_of_an_item(browser)
+    mouse(browser, "mousePressed", x, y)
+    for step in range(1, 11):
+        mouse(browser, "mouseMoved", x + 12 * step, y + 12 * step)
+    mouse(browser, "mouseReleased", x + 120, y + 120)
+    until(lambda: run(browser, width) < 0.5 * whole)
+    time.sleep(0.5)  # two clicks after a drag, not three
+    for count in (1, 2):
+        mouse(browser, "mousePressed", x + 60, y + 60, count)
+        mouse(browser, "mouseReleased", x + 60, y + 60, count)
+    until(lambda: run(browser, width) == pytest.approx(whole))
 
 
 def test_a_class_is_marked_by_its_name(report, browser):

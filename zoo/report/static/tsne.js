@@ -98,7 +98,8 @@ document.addEventListener("DOMContentLoaded", () => {
       }));
   }
 
-  const draw = () => Plotly.react(place, traces(), layout(), OPTIONS);
+  const options = { ...OPTIONS, doubleClick: false }; // it shows all, see below
+  const draw = () => Plotly.react(place, traces(), layout(), options);
 
   function show(x, y) {
     view = { x, y };
@@ -133,7 +134,7 @@ document.addEventListener("DOMContentLoaded", () => {
     tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - box.height - 4))}px`;
   }
 
-  Plotly.newPlot(place, traces(), layout(), OPTIONS);
+  Plotly.newPlot(place, traces(), layout(), options);
   place.on("plotly_hover", ({ points, event }) => {
     const n = points[0].customdata;
     showTip(n, event);
@@ -147,10 +148,9 @@ document.addEventListener("DOMContentLoaded", () => {
     if ("xaxis.range[0]" in change || "yaxis.range[0]" in change) {
       const { xaxis, yaxis } = place.layout;
       show([...xaxis.range], [...yaxis.range]);
-    } else if (change["xaxis.autorange"]) {
-      show([...all.x], [...all.y]);
     }
   });
+  place.on("plotly_doubleclick", () => show([...all.x], [...all.y]));
 
   const input = document.getElementById("class");
   const chosenClass = () => {
