@@ -38,13 +38,12 @@ function inTheme(layout) {
 }
 
 const OPTIONS = { responsive: true, displaylogo: false, displayModeBar: false };
-const drawn = [];
+const drawn = []; // functions that draw a chart, again when the theme changes
 
-/** Draw the figures of the page from the JSON beside them. */
-function drawCharts() {
+/** Prepare the figures of the page from the JSON beside them. */
+function setUpCharts() {
   for (const place of document.querySelectorAll("[data-figure]")) {
     const figure = JSON.parse(document.getElementById(place.dataset.figure).textContent);
-    Plotly.newPlot(place, figure.data, inTheme(figure.layout), OPTIONS);
     drawn.push(() => Plotly.react(place, figure.data, inTheme(figure.layout), OPTIONS));
   }
 }
@@ -56,7 +55,6 @@ function setUpTheme() {
   const show = () => {
     button.textContent = isDark() ? "Light theme" : "Dark theme";
     drawn.forEach((draw) => draw());
-    document.dispatchEvent(new Event("themechange"));
   };
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
@@ -162,7 +160,7 @@ function setUpGallery(gallery) {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  drawCharts();
+  setUpCharts();
   setUpTheme();
   setUpTables();
   setUpFilter();

@@ -101,10 +101,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const options = { ...OPTIONS, doubleClick: false }; // it shows all, see below
   const draw = () => Plotly.react(place, traces(), layout(), options);
 
-  function show(x, y) {
-    view = { x, y };
-    draw();
-  }
+  const show = (x, y) => ((view = { x, y }), draw());
+  const showAll = () => show([...all.x], [...all.y]);
 
   /** Zoom by a factor and move by shares of the view. */
   function move(factor, right = 0, up = 0) {
@@ -134,7 +132,7 @@ document.addEventListener("DOMContentLoaded", () => {
     tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, innerHeight - box.height - 4))}px`;
   }
 
-  Plotly.newPlot(place, traces(), layout(), options);
+  draw();
   place.on("plotly_hover", ({ points, event }) => {
     const n = points[0].customdata;
     showTip(n, event);
@@ -150,7 +148,7 @@ document.addEventListener("DOMContentLoaded", () => {
       show([...xaxis.range], [...yaxis.range]);
     }
   });
-  place.on("plotly_doubleclick", () => show([...all.x], [...all.y]));
+  place.on("plotly_doubleclick", showAll);
 
   const input = document.getElementById("class");
   const chosenClass = () => {
@@ -164,13 +162,13 @@ document.addEventListener("DOMContentLoaded", () => {
   });
   document.getElementById("zoom-in").addEventListener("click", () => move(0.6));
   document.getElementById("zoom-out").addEventListener("click", () => move(1 / 0.6));
-  document.getElementById("zoom-all").addEventListener("click", () => show([...all.x], [...all.y]));
+  document.getElementById("zoom-all").addEventListener("click", showAll);
   pictures.addEventListener("click", () => {
     pictures.setAttribute("aria-pressed", pictures.getAttribute("aria-pressed") !== "true");
     draw();
   });
   const keys = {
-    "+": () => move(0.6), "=": () => move(0.6), "-": () => move(1 / 0.6), 0: () => show([...all.x], [...all.y]),
+    "+": () => move(0.6), "=": () => move(0.6), "-": () => move(1 / 0.6), 0: showAll,
     ArrowLeft: () => move(1, -0.15), ArrowRight: () => move(1, 0.15), ArrowUp: () => move(1, 0, 0.15), ArrowDown: () => move(1, 0, -0.15),
   };
   place.addEventListener("keydown", (event) => {
@@ -178,6 +176,6 @@ document.addEventListener("DOMContentLoaded", () => {
     event.preventDefault();
     keys[event.key]();
   });
-  document.addEventListener("themechange", draw);
+  drawn.push(draw);
   addEventListener("resize", draw);
 });
