@@ -71,7 +71,7 @@ def _loose(node: Any) -> Any:
 
 def _admit_name(found: _Schema, keys: Sequence[str]) -> None:
     """Let ``key: x`` stand for ``key: {name: x}``, and components be those of the registry."""
-    *sections, key = keys
+    *sections, key = map(str, keys)
     place = found["$defs"][sections[0].capitalize()] if sections else found
     node = place["properties"][key]
     kind = COMPONENTS.get(tuple(keys))
