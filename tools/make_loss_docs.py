@@ -51,9 +51,18 @@ def section(name: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a docstring as Markdown: literal blocks fenced, roles and double backticks plain."""
+    """Return a docstring as Markdown: its parts titled, its arguments a list."""
+    done, inside = [], False
+    for line in fenced(plain(text)).splitlines():
+        inside ^= line.startswith("```")
+        done.append(line if inside else heading(line))
+    return "\n".join(done)
+
+
+def fenced(text: str) -> str:
+    """Return a docstring with its literal blocks as fenced ones."""
     done, inside = [], ""
-    for line in plain(text).splitlines():
+    for line in text.splitlines():
         indent = line[: len(line) - len(line.lstrip())]
         if inside and line.strip() and not line.startswith(inside):
             while not done[-1].strip():
@@ -63,7 +72,7 @@ def markdown(text: str) -> str:
         if done and not inside and line.strip() and waits(done) and len(indent) >= 4:
             inside = indent
             done.append("```text")
-        done.append(line.removeprefix(inside) if inside else heading(line))
+        done.append(line.removeprefix(inside))
     return "\n".join(done + (["```"] if inside else [])).replace("::\n", ":\n").rstrip()
 
 

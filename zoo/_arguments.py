@@ -91,6 +91,13 @@ def check(
     return found
 
 
+def type_of(parameter: Parameter) -> Any:
+    """Return the type that an argument has to have; None where nothing speaks for one."""
+    if parameter.annotation is inspect.Parameter.empty:
+        return _guess(parameter.default)
+    return parameter.annotation
+
+
 def _own(function: Any) -> tuple[tuple[Parameter, ...], bool]:
     """Return the named parameters of a function, and whether it passes others on."""
     try:
@@ -141,9 +148,7 @@ def _unknown(key: str, owner: str, known: Collection[str]) -> str:
 
 def _mismatch(parameter: Parameter, value: Any) -> str | None:
     """Return what is wrong with the type of a value, judged by annotation, else by default."""
-    annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty:
-        annotation = _guess(parameter.default)
+    annotation = type_of(parameter)
     if annotation is None:
         return None
     import pydantic

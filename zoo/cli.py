@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
@@ -391,12 +392,24 @@ def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_
     metavar="[KEY=VALUE]...",
     help="Settings to change, such as loss.scale=32.",
 )
-def config_(config: str | None, overrides: tuple[str, ...]) -> None:
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON schema of configs instead, for an editor."
+)
+def config_(config: str | None, overrides: tuple[str, ...], schema: bool) -> None:
     """Print a config with everything that it extends and every default filled in.
 
     Without a name, list the configs that ship with the zoo.
+
+    Examples: [cyan]zoo config ice_glyphs loss.scale=32[/],
+    [cyan]zoo config --schema > zoo.schema.json[/]
     """
     from zoo import config as configuration
+
+    if schema:
+        from zoo import _editor_schema
+
+        click.echo(json.dumps(_editor_schema.schema(), indent=1, ensure_ascii=False))
+        return
 
     if config is None:
         for name in configuration.shipped():

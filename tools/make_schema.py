@@ -1,0 +1,35 @@
+"""Write configs/schema.json, by which an editor completes and checks configs.
+
+    python tools/make_schema.py [--check]
+
+It knows the components of this repository; `zoo config --schema` prints one of all that are
+installed. With --check nothing is written, and the exit status says whether it is stale.
+"""
+
+from __future__ import annotations
+
+import json
+
+from _pages import ROOT, keep
+
+from zoo import _editor_schema, registry
+
+SCHEMA = ROOT / "configs" / "schema.json"
+
+
+def main() -> None:
+    """Write the schema, or say whether it is stale."""
+    own = {
+        kind: [
+            n
+            for n in registry.names(kind)
+            if registry.component(kind, n).distribution == "metric-zoo"
+        ]
+        for kind in registry.KINDS
+    }
+    text = json.dumps(_editor_schema.schema(own), indent=1, ensure_ascii=False)
+    keep(SCHEMA, text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Docstrings on the site: roles and double backticks plain, literal blocks fenced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import griffe
+from make_loss_docs import fenced
+
+from zoo._source import plain
+
+
+class PlainDocstrings(griffe.Extension):
+    """Rewrites each docstring before it is read for its arguments."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite the docstring of an object, if it has one."""
+        if obj.docstring is not None:
+            obj.docstring.value = fenced(plain(obj.docstring.value))
