@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -15,3 +16,26 @@ def keep(page: Path, text: str) -> None:
     elif not page.is_file() or page.read_text("utf-8") != text:
         tool = Path(sys.argv[0]).name
         sys.exit(f"{page.relative_to(ROOT)} is stale: run python tools/{tool}")
+
+
+def fenced(text: str) -> str:
+    """Return a docstring with its literal blocks as fenced ones."""
+    done, inside = [], ""
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        if inside and line.strip() and not line.startswith(inside):
+            while not done[-1].strip():
+                done.pop()
+            done += ["```", ""]
+            inside = ""
+        if done and not inside and line.strip() and waits(done) and len(indent) >= 4:
+            inside = indent
+            done.append("```text")
+        done.append(line.removeprefix(inside))
+    text = "\n".join(done + (["```"] if inside else []))
+    return re.sub(r"^::$\n", "", text, flags=re.M).replace("::\n", ":\n").rstrip()
+
+
+def waits(done: list[str]) -> bool:
+    """Tell whether the last line with something in it announces a literal block."""
+    return next((line for line in reversed(done) if line.strip()), "").endswith("::")

@@ -8,8 +8,9 @@ With --check nothing is written, and the exit status says whether the page is st
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
-from _pages import ROOT, keep
+from _pages import ROOT, fenced, keep
 
 from zoo import registry
 from zoo._source import plain
@@ -29,7 +30,9 @@ def page() -> str:
     names = registry.names("losses")
     rows = [row(name) for name in names]
     head = "| name | paper | kind | cost | classes | sampler |\n|---|---|---|---|---|---|\n"
-    return OPENING + head + "".join(rows) + "".join(f"\n{section(name)}" for name in names)
+    return (
+        OPENING + head + "".join(rows) + "".join(f"\n{section('losses', name)}" for name in names)
+    )
 
 
 def row(name: str) -> str:
@@ -40,14 +43,19 @@ def row(name: str) -> str:
     return f"| [{name}](#{name}) | {' | '.join(cells)} | {loss.facts.get('sampler', '')} |\n"
 
 
-def section(name: str) -> str:
-    """Return the section of a loss: its arguments and its documentation."""
-    loss = registry.describe("losses", name)
-    text = registry.documentation(registry.load("losses", name))
+def section(kind: registry.Kind, name: str, given: Collection[str] = ()) -> str:
+    """Return the section of a component: its arguments, without those that are given by the run."""
+    component = registry.describe(kind, name)
+    text = registry.documentation(registry.load(kind, name))
     arguments = ", ".join(
-        p.name if p.required else f"{p.name}={p.default!r}" for p in loss.parameters
+        p.name if p.required else f"{p.name}={p.default!r}"
+        for p in component.parameters
+        if p.name not in given
     )
-    return f"## {name}\n\n`{name}({arguments})`\n\n{markdown(text)}\n"
+    text = markdown(text)
+    for one in given:
+        text = re.sub(rf"- `{one}`: .*\n(  .*\n)*", "", text)
+    return f"## {name}\n\n`{name}({arguments})`\n\n{text}\n"
 
 
 def markdown(text: str) -> str:
@@ -59,28 +67,6 @@ def markdown(text: str) -> str:
     return "\n".join(done)
 
 
-def fenced(text: str) -> str:
-    """Return a docstring with its literal blocks as fenced ones."""
-    done, inside = [], ""
-    for line in text.splitlines():
-        indent = line[: len(line) - len(line.lstrip())]
-        if inside and line.strip() and not line.startswith(inside):
-            while not done[-1].strip():
-                done.pop()
-            done += ["```", ""]
-            inside = ""
-        if done and not inside and line.strip() and waits(done) and len(indent) >= 4:
-            inside = indent
-            done.append("```text")
-        done.append(line.removeprefix(inside))
-    return "\n".join(done + (["```"] if inside else [])).replace("::\n", ":\n").rstrip()
-
-
-def waits(done: list[str]) -> bool:
-    """Tell whether the last line with something in it announces a literal block."""
-    return next((line for line in reversed(done) if line.strip()), "").endswith("::")
-
-
 def heading(line: str) -> str:
     """Return the title of a part in bold, and what is under it as it is or as items of a list."""
     if re.fullmatch(r"(Args|Shape|Reference|Attributes|Raises|Returns):", line):
@@ -88,7 +74,7 @@ def heading(line: str) -> str:
     item = re.fullmatch(r"    (\w+): (.*)", line)
     if item:
         return f"- `{item[1]}`: {item[2]}"
-    nested = re.fullmatch(r" {4,8}([*\d].*)", line)
+    nested = re.fullmatch(r" {4,8}((?:\*|\d+\.) .*)", line)
     return (
         nested[1] if nested else re.sub(r"^ {4,12}", "  " if line.startswith(" " * 8) else "", line)
     )

@@ -1,9 +1,9 @@
-"""Write the tables of the README from the files in results/.
+"""Write the tables of the README and of the pages in docs/ from the files in results/.
 
     python tools/make_tables.py [--check]
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``. With --check nothing is
-written, and the exit status says whether the README is stale.
+written, and the exit status says whether one of them is stale.
 """
 
 from __future__ import annotations
@@ -17,15 +17,23 @@ from _pages import ROOT, keep
 
 from zoo import leaderboard
 
-README = ROOT / "README.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = ROOT / "results"
 
 
-def runs(name: str) -> str:
-    """Return the board of the runs in results/runs/<name>, and what they ran on."""
+def runs(*names: str, only: str = "") -> str:
+    """Return the board of the runs in results/runs/<name>, and what they ran on.
+
+    Args:
+        names: of the folders, whose runs stand on one board.
+        only: what the names of the runs begin with.
+    """
+    found = [result for name in names for result in leaderboard.load(RESULTS / "runs" / name)]
     # The configs have the settings, and the first results do not hold them.
-    results = [{**r, "settings": {}} for r in leaderboard.load(RESULTS / "runs" / name)]
-    heading, table = leaderboard.render(leaderboard.tables(results), "markdown").split("\n\n", 1)
+    results = [{**r, "settings": {}} for r in found if r["run"].startswith(only)]
+    heading, table = leaderboard.render(leaderboard.tables(results), "markdown").split("
+
+", 1)
     network = heading.partition("; ")[2]  # what all rows have in common
     settings = {
         f"{r['hardware']['device']}, {r['precision']}, torch {r['versions']['torch']}"
@@ -120,7 +128,9 @@ def pipeline(name: str) -> str:
 
 
 MAKERS: dict[str, Callable[[], str]] = {
+    "first": lambda: runs("glyphs", only="ice_glyphs-45788d16-s0"),
     "glyphs": lambda: runs("glyphs"),
+    "tutorial": lambda: runs("glyphs", "tutorial"),
     "birds": lambda: runs("birds"),
     "birds_lmh": lambda: levels("birds_lmh"),
     "ice": lambda: ice("ice"),
@@ -150,8 +160,9 @@ def _where(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the README, or check it."""
-    keep(README, filled(README.read_text(encoding="utf-8")))
+    """Write the pages, or check them."""
+    for page in PAGES:
+        keep(page, filled(page.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import griffe
-from make_loss_docs import fenced
+from _pages import fenced
 
 from zoo._source import plain
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 _STANDS_FOR = {**PAGES, "README.md": "index.md"}
+
+
+def on_config(config: Any) -> Any:
+    """Let mkdocstrings find the extension that lies beside this file."""
+    sys.path.append(str(Path(__file__).parent))
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
