@@ -344,3 +344,10 @@ def test_what_the_machine_refuses_is_told_in_a_line(command, monkeypatch):
     assert err.startswith("error: '/tmp/aaa")
     assert err.endswith("File name too long\n")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("60", 60), ("", 160), ("0", 160), ("x", 160)])
+def test_piped_output_is_as_wide_as_columns_says(columns, widest, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    _, out, _ = command("list", "backbones")
+    assert max(map(len, out.splitlines())) == widest

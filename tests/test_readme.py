@@ -8,38 +8,34 @@ import sys
 import textwrap
 from pathlib import Path
 
+import commands
 import pytest
-import replicas
 import torch
 
 import zoo
-from zoo import _scheduler, cli, config, registry, runner
-from zoo.progress import Reporter
+from zoo import config, registry
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 
 
 def blocks(language, text=README):
-    return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.S | re.M)
+    return commands.blocks(language, text)
 
 
 def lines():
-    """Return every command of the README, without comments."""
-    found = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
-    return [line for line in found if line]
+    return commands.lines(README)
 
 
 def test_there_are_the_two_commands_and_each_sets_up_first():
-    commands = [line for line in lines() if "&&" in line]
-    assert len(commands) == 2
-    assert commands[0].startswith("pip install ")
-    assert commands[0].endswith("&& zoo run configs/ice_glyphs.yaml")
-    assert commands[1].startswith("pip install ")
-    assert commands[1].endswith("&& pytest -n auto --dist worksteal")
+    first, second = (line for line in lines() if "&&" in line)
+    assert first.startswith("pip install ")
+    assert first.endswith("&& zoo run configs/ice_glyphs.yaml")
+    assert second.startswith("pip install ")
+    assert second.endswith("&& pytest -n auto --dist worksteal")
 
 
-ZOO = sorted({part.strip() for line in lines() for part in line.split("&&") if "zoo " in part})
+ZOO = sorted({part for part in commands.parts(README) if part.startswith("zoo ")})
 
 
 def test_the_commands_are_found():
@@ -57,43 +53,10 @@ def test_the_counts_are_right():
 
 @pytest.mark.parametrize("line", ZOO)
 def test_every_command_works(line, tmp_path, monkeypatch, capsys):
-    """Each for real; a run is cut to two iterations, and a folder of photographs is made."""
-    monkeypatch.chdir(tmp_path)
     arguments = line.split()[1:]
-    if arguments[0] == "run":
-        arguments += ["train.iterations=2", "device=cpu"]
-    if {"--seeds", "--sweep", "configs/ablation/scale_glyphs.yaml"} & set(arguments):
-        make_photographs(tmp_path / "photographs")
-        arguments += ["dataset={name: image_folder, root: photographs}", "images={resize: 32}"]
-        arguments += ["sampler.classes=3", "sampler.per_class=2", "model.backbone.width=2"]
-        monkeypatch.setattr(_scheduler.Scheduler, "run", run_here)
-    if "dataset.root=photographs" in arguments:
-        make_photographs(tmp_path / "photographs")
-        arguments += ["model.backbone.weights=null", "images.resize=40", "images.crop=32"]
-        arguments += ["sampler.classes=3", "sampler.per_class=2"]
-    if arguments[0] == "leaderboard":
-        run(monkeypatch, "run", "ice_glyphs", "train.iterations=0", "loss=null", "device=cpu")
     wanted = 1 if "pml.NTXentLoss" in arguments else 0  # the fault that it is there to show
-    assert run(monkeypatch, *arguments) == wanted, capsys.readouterr().err
+    assert commands.done(arguments, tmp_path, monkeypatch) == wanted, capsys.readouterr().err
     assert capsys.readouterr().out
-
-
-def run_here(scheduler):
-    """Do all runs in this process, which has imported torch; processes are tested elsewhere."""
-    for job in scheduler._waiting:
-        runner.run(job.config, reporter=Reporter(quiet=True), test=job.test)
-        job.state = "finished"
-
-
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["zoo", *arguments])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return end.value.code or 0
-
-
-def make_photographs(root):
-    replicas.photographs(root, {"train": 10, "test": 2}, each=3, size=(56, 48), suffix=".jpg")
 
 
 def test_the_python_example_runs():
@@ -106,7 +69,7 @@ def test_the_python_example_runs():
 
 def test_a_trained_network_is_used_as_the_readme_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run(monkeypatch, "run", "ice_glyphs", "train.iterations=1", "device=cpu", "--quiet")
+    commands.run(monkeypatch, "run", "ice_glyphs", "train.iterations=1", "device=cpu", "--quiet")
     (folder,) = (tmp_path / "runs").iterdir()
     images = torch.randint(256, (5, 1, 32, 32), dtype=torch.uint8)
     _, code, _ = blocks("python")

@@ -84,8 +84,9 @@ def check_autocast(subject: Subject) -> None:
 def check_large_gaps(subject: Subject) -> None:
     """A pair that is violated as badly as can be still moves, in float32 as in float64.
 
-    ``log(p + tiny)`` is capped near 87, and its gradient is 0 from there on; at scale 64 logits
-    differ by up to 128. Nothing is then learned from just the worst pairs.
+    The value of ``log(p + tiny)`` is capped in float32, near 87 or before, and its gradient is 0
+    from there on; at scale 64 logits differ by up to 128. Nothing is then learned from just the
+    worst pairs. It shows as a value and a gradient that are not those of float64.
     """
     for norm in (1.0,) if subject.traits.normalises else (1.0, 30.0):
         what = "every positive pair is violated, by cosines of about -0.96 to 0.96"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -91,6 +92,10 @@ class TrainingReport:
 
 
 def stdout() -> Console:
-    """Return a console for results; wide enough for a table when it is not a terminal."""
-    width = None if sys.stdout.isatty() else 160
+    """Return a console for results; wide enough for a table when it is not a terminal.
+
+    ``COLUMNS``, where it is set, says how wide in both cases; rich reads it.
+    """
+    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").lstrip("0").isdigit()
+    width = None if told else 160
     return Console(highlight=False, emoji=False, width=width)  # a loss m:on: has no emoji in it
