@@ -12,7 +12,7 @@ from zoo import _scheduler, cli, runner
 from zoo.progress import Reporter
 
 TINY = ["dataset={name: image_folder, root: photographs}", "images={resize: 32}"]
-TINY += ["sampler={name: m_per_class, classes: 3, per_class: 2}", "model.backbone.width=2"]
+TINY += ["sampler={name: m_per_class, classes: 3, per_class: 2}", "model.backbone.width=2", "model.embedding_size=2"]
 
 
 def blocks(language, text):
@@ -39,7 +39,7 @@ def done(arguments, tmp_path, monkeypatch):
     leaderboard is wanted.
     """
     monkeypatch.chdir(tmp_path)
-    arguments = [argument.strip("'") for argument in arguments]
+    arguments = [a.strip("'") for a in arguments if not a.startswith("train.iterations=")]
     if arguments[0] == "run":
         arguments += ["device=cpu"]
         arguments += ["train.iterations=2"] * ("pretrained_glyphs" not in arguments)
