@@ -12,7 +12,11 @@ from zoo import _scheduler, cli, runner
 from zoo.progress import Reporter
 
 TINY = ["dataset={name: image_folder, root: photographs}", "images={resize: 32}"]
-TINY += ["sampler={name: m_per_class, classes: 3, per_class: 2}", "model.backbone.width=2", "model.embedding_size=2"]
+TINY += [
+    "sampler={name: m_per_class, classes: 3, per_class: 2}",
+    "model.backbone.width=2",
+    "model.embedding_size=2",
+]
 
 
 def blocks(language, text):
