@@ -140,7 +140,7 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
 
 
 def test_the_python_of_the_quickstart_and_of_the_page_on_python(tmp_path, monkeypatch):
-    commands.done(["run", "ice_glyphs", "--quiet"], tmp_path, monkeypatch)
+    commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
     (code,) = commands.blocks("python", PAGES["quickstart.md"])
     names = {"images": list(np.zeros((5, 32, 32), np.uint8))}
     exec(code, names)
@@ -221,7 +221,7 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path, monkeypatch,
             continue
         arguments = ["0,1" if argument == "0,1,2" else argument for argument in arguments]
         assert commands.done(arguments, tmp_path, monkeypatch) == 0, capsys.readouterr().err
-        assert capsys.readouterr().out
+        assert capsys.readouterr().out or "-o" in arguments
 
 
 def test_the_tutorial_says_what_comes_of_the_checks():

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from zoo import config, registry
 from zoo._arguments import Parameter, type_of
+from zoo._yaml import Keys
 from zoo.errors import UserError
 from zoo.registry import Kind
 from zoo.schema import COMPONENTS, NAMED
@@ -69,12 +70,12 @@ def _loose(node: Any) -> Any:
     return found
 
 
-def _admit_name(found: _Schema, keys: Sequence[str]) -> None:
+def _admit_name(found: _Schema, keys: Keys) -> None:
     """Let ``key: x`` stand for ``key: {name: x}``, and components be those of the registry."""
-    *sections, key = map(str, keys)
-    place = found["$defs"][sections[0].capitalize()] if sections else found
+    *sections, key = keys
+    place = found["$defs"][str(sections[0]).capitalize()] if sections else found
     node = place["properties"][key]
-    kind = COMPONENTS.get(tuple(keys))
+    kind = COMPONENTS.get(keys)
     if kind is not None:
         nullable = {"type": "null"} in node.get("anyOf", [])
         choices = [{"$ref": f"#/$defs/{kind}"}, *[{"type": "null"}] * nullable]
@@ -100,7 +101,7 @@ def _components(kind: Kind, names: Sequence[str]) -> _Schema:
     families = [name for name in names if name.endswith(".*")]
     patterns = [f"^{re.escape(name[:-1])}" for name in families]
     patterns += [r"^pml\."] * bool(registry.pml_names(kind))
-    name = {
+    name: _Schema = {
         "description": f"one of the {kind} that `zoo list {kind}` shows",
         "anyOf": [{"enum": single}, *({"type": "string", "pattern": p} for p in patterns)],
     }
