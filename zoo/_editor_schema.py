@@ -78,7 +78,7 @@ def _admit_name(found: _Schema, keys: Keys) -> None:
     kind = COMPONENTS.get(keys)
     if kind is not None:
         nullable = {"type": "null"} in node.get("anyOf", [])
-        choices = [{"$ref": f"#/$defs/{kind}"}, *[{"type": "null"}] * nullable]
+        choices: list[_Schema] = [{"$ref": f"#/$defs/{kind}"}, *[{"type": "null"}] * nullable]
     else:
         choices = [{"enum": _names(found, node)}, *node["anyOf"]]
     kept = {k: v for k, v in node.items() if k in ("description", "default")}
