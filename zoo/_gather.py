@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -109,7 +110,8 @@ def embed_files(
     size = batch_size or model.config.evaluate.batch_size
     workers = _workers(model.device)
     keys = [range(i, min(i + size, len(names))) for i in range(0, len(names), size)]
-    files = _Files(root, names, model.config.images, max_pixels, threads=not workers)
+    threads = 1 if workers else environment.cores()
+    files = _Parts(_Files(root, names, max_pixels), model.config.images, threads)
     rows = np.empty((len(names), model.embedding_size), np.float32)
     kept: list[str] = []
     unreadable: dict[str, str] = {}
@@ -186,39 +188,20 @@ class _Part(NamedTuple):
     unreadable: dict[str, str]
 
 
-class _Files(Dataset[_Part]):
-    """Files, some at a time, as the network wants them; also the data set they are cut from."""
+class _Files:
+    """Files as a data set of one class."""
 
     class_names: Sequence[str] = ("",)
 
-    def __init__(
-        self, root: Path, names: Sequence[str], images: Images, max_pixels: int, threads: bool
-    ) -> None:
-        self.root, self.names, self.images, self.max_pixels = root, names, images, max_pixels
-        self.threads = environment.cores() if threads else 1
+    def __init__(self, root: Path, names: Sequence[str], max_pixels: int) -> None:
+        self.root, self.names, self.max_pixels = root, names, max_pixels
         self.labels = np.zeros(len(names), np.int64)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, int):
-            return load_rgb(self.root / self.names[key], self.max_pixels), 0
-        return self._part(key)
-
-    def _part(self, rows: range) -> _Part:
-        with ThreadPoolExecutor(self.threads) as pool:
-            prepared = list(pool.map(self._prepare, rows))
-        names: list[str] = []
-        images: list[Tensor] = []
-        unreadable: dict[str, str] = {}
-        for row, found in zip(rows, prepared, strict=True):
-            if isinstance(found, str):
-                unreadable[self.names[row]] = found
-            else:
-                names.append(self.names[row])
-                images.append(found)
-        return _Part(names, _stack(names, images), unreadable)
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return load_rgb(self.root / self.names[index], self.max_pixels), 0
 
     def fingerprint(self) -> str:
         return ""
@@ -226,10 +209,32 @@ class _Files(Dataset[_Part]):
     def verify(self) -> list[str]:
         return []
 
+
+class _Parts(Dataset[_Part]):
+    """Some files at a time, as the network wants them."""
+
+    def __init__(self, files: _Files, images: Images, threads: int) -> None:
+        self.files, self.images, self.threads = files, images, threads
+
+    def __getitem__(self, rows: Sequence[int]) -> _Part:
+        with ThreadPoolExecutor(self.threads) as pool:
+            prepared = list(pool.map(self._prepare, rows))
+        names: list[str] = []
+        images: list[Tensor] = []
+        unreadable: dict[str, str] = {}
+        for row, found in zip(rows, prepared, strict=True):
+            name = self.files.names[row]
+            if isinstance(found, str):
+                unreadable[name] = found
+            else:
+                names.append(name)
+                images.append(found)
+        return _Part(names, _stack(names, images), unreadable)
+
     def _prepare(self, index: int) -> Tensor | str:
         """Return one image, uint8 (1, channels, H, W), or why there is none."""
         try:
-            return centre_crops(self, self.images, [index])
+            return centre_crops(self.files, self.images, [index])
         except UserError as error:  # of load_rgb, with the path, which the name stands for
             cause = error.__cause__
             return why_unreadable(cause if isinstance(cause, Exception) else error)

@@ -313,7 +313,12 @@ def _read_onnx(path: Path) -> _Run:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda images: session.run(None, {"images": images})[0]
+
+    def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        found: Any = session.run(None, {"images": images})
+        return np.asarray(found[0], np.float32)
+
+    return run
 
 
 def _read_torch(path: Path) -> _Run:
