@@ -24,7 +24,7 @@ PAGES = {path.name: path.read_text("utf-8") for path in sorted(DOCS.glob("*.md")
 PAGES["CONTRIBUTING.md"] = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "smooth-hard"
 TUTORIAL = PAGES.pop("tutorial.md")  # its commands build on each other
-WITH_TESTS_OF_THEIR_OWN = {"compare.md", "report.md", "search.md", "tables.md"}
+WITH_TESTS_OF_THEIR_OWN = {"compare.md", "measures.md", "report.md", "search.md", "tables.md"}
 # What sets up a machine; CI does these, or what comes to the same.
 SET_UP = {
     "python3 -m venv .venv",
@@ -121,7 +121,7 @@ ZOO = sorted(
 def test_whatever_else_is_told_sets_up_a_machine():
     texts = [text for name, text in PAGES.items() if name not in WITH_TESTS_OF_THEIR_OWN]
     said = {part for text in [*texts, TUTORIAL] for part in commands.parts(text)}
-    assert len(ZOO) == 10
+    assert len(ZOO) == 17
     assert {part for part in said if not part.startswith("zoo ")} <= SET_UP
 
 
@@ -155,8 +155,21 @@ def test_the_python_of_the_quickstart_and_of_the_page_on_python(tmp_path, monkey
 def test_the_page_on_runs_shows_what_the_readme_shows():
     readme = (ROOT / "README.md").read_text("utf-8")
     for language in ("text", "yaml"):
-        for block in commands.blocks(language, PAGES["runs.md"]):
-            assert block in commands.blocks(language, readme)
+        for block in commands.blocks(language, readme):
+            assert block in commands.blocks(language, PAGES["runs.md"])
+
+
+def test_the_sweeps_that_are_shown_are_understood(tmp_path):
+    sweeps = [t for t in commands.blocks("text", PAGES["runs.md"]) if t.startswith("sweep:")]
+    counts = []
+    for text in sweeps:
+        (tmp_path / "x.yaml").write_text(
+            f"extends: ice_glyphs\npaper: {{table: T, dataset: d}}\n{text}"
+            if "paper." in text
+            else f"extends: ice_glyphs\n{text}"
+        )
+        counts.append(len(config.load_all(tmp_path / "x.yaml")))
+    assert counts == [12, 2]
 
 
 # ---- the tutorial
