@@ -173,6 +173,15 @@ def test_the_best_of_a_column_is_marked(tmp_path):
     assert [cell.text for cell in line.paper] == ["48.0 (+2.00)", "–"]
 
 
+def test_what_is_not_comparable_is_marked_and_never_the_best(tmp_path):
+    other = ["model.backbone.width=32"]
+    board = boards(tmp_path, ([], 0.5, {}), (["loss.scale=2"], 0.4, {}), (other, 0.9, {}))
+    found = tables.table(board)
+    assert [line.notes for line in found.lines] == [[1], [], []]
+    assert "not comparable with the others: model.backbone.width=32" in found.notes[0]
+    assert [line.recall[0].best for line in found.lines] == [False, True, False]
+
+
 def test_a_report_replaces_what_is_its_own_and_nothing_else(tmp_path):
     first = Output(tmp_path / "site")
     first.write("runs/old.html", b"1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from zoo import _conditions
 from zoo.leaderboard import Board, Row, Score
 
 
@@ -20,7 +21,7 @@ class Line(NamedTuple):
 
     Attributes:
         row: of the board.
-        note: the number of its note below the table; 0 if it has none.
+        notes: the numbers of its notes below the table.
         seeds: seed and page of each run.
         recall: a cell for each K.
         features: those of the pooled features below the embedding, where they were measured.
@@ -28,7 +29,7 @@ class Line(NamedTuple):
     """
 
     row: Row
-    note: int
+    notes: list[int]
     seeds: list[tuple[int, str]]
     recall: list[Cell]
     features: list[Cell]
@@ -44,13 +45,22 @@ class BoardTable(NamedTuple):
 
 
 def table(board: Board) -> BoardTable:
-    """Return the cells of a board."""
+    """Return the cells of a board; the best are among those that are comparable with most."""
+    unlike = _conditions.notes([row.results[0] for row in board.rows])
+    alike = [row for row, why in zip(board.rows, unlike, strict=True) if not why]
     best = {
-        k: max((row.recall[k].mean for row in board.rows if k in row.recall), default=None)
+        k: max((row.recall[k].mean for row in alike if k in row.recall), default=None)
         for k in board.ks
     }
-    notes = list(dict.fromkeys(row.note for row in board.rows if row.note))
-    lines = [_line(row, board.ks, best, notes) for row in board.rows]
+    told = [
+        [note for note in (why, row.note) if note]
+        for row, why in zip(board.rows, unlike, strict=True)
+    ]
+    notes = list(dict.fromkeys(note for own in told for note in own))
+    lines = [
+        _line(row, board.ks, best if row in alike else {}, [notes.index(note) + 1 for note in own])
+        for row, own in zip(board.rows, told, strict=True)
+    ]
     return BoardTable(board, notes, lines)
 
 
@@ -59,12 +69,12 @@ def runs_of(row: Row) -> list[tuple[int, str]]:
     return [(result["seed"], result["page"]) for result in row.results]
 
 
-def _line(row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: list[str]) -> Line:
+def _line(row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: list[int]) -> Line:
     return Line(
         row,
-        notes.index(row.note) + 1 if row.note else 0,
+        notes,
         runs_of(row),
-        [_score(row.recall.get(k), best[k]) for k in ks],
+        [_score(row.recall.get(k), best.get(k)) for k in ks],
         [_score(row.features.get(k)) for k in ks] if row.features else [],
         [_paper(row, k) for k in ks] if row.paper else [],
     )
