@@ -101,9 +101,11 @@ def _components(kind: Kind, names: Sequence[str]) -> _Schema:
     families = [name for name in names if name.endswith(".*")]
     patterns = [f"^{re.escape(name[:-1])}" for name in families]
     patterns += [r"^pml\."] * bool(registry.pml_names(kind))
+    choices: list[_Schema] = [{"enum": single}]
+    choices += [{"type": "string", "pattern": pattern} for pattern in patterns]
     name: _Schema = {
         "description": f"one of the {kind} that `zoo list {kind}` shows",
-        "anyOf": [{"enum": single}, *({"type": "string", "pattern": p} for p in patterns)],
+        "anyOf": choices,
     }
     rules = [_rule(kind, one, {"const": one}) for one in single]
     rules += [_rule(kind, one, {"pattern": p}) for one, p in zip(families, patterns, strict=False)]
