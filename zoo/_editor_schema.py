@@ -80,7 +80,8 @@ def _admit_name(found: _Schema, keys: Keys) -> None:
         nullable = {"type": "null"} in node.get("anyOf", [])
         choices: list[_Schema] = [{"$ref": f"#/$defs/{kind}"}, *[{"type": "null"}] * nullable]
     else:
-        choices = [{"enum": _names(found, node)}, *node["anyOf"]]
+        names: _Schema = {"enum": _names(found, node)}
+        choices = [names, *node["anyOf"]]
     kept = {k: v for k, v in node.items() if k in ("description", "default")}
     place["properties"][key] = kept | {"anyOf": choices}
 
