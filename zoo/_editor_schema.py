@@ -80,7 +80,8 @@ def _admit_name(found: _Schema, keys: Keys) -> None:
         nullable = {"type": "null"} in node.get("anyOf", [])
         choices: list[_Schema] = [{"$ref": f"#/$defs/{kind}"}, *[{"type": "null"}] * nullable]
     else:
-        choices = [{"enum": _names(found, node)}, *node["anyOf"]]
+        names: _Schema = {"enum": _names(found, node)}
+        choices = [names, *node["anyOf"]]
     kept = {k: v for k, v in node.items() if k in ("description", "default")}
     place["properties"][key] = kept | {"anyOf": choices}
 
@@ -101,9 +102,11 @@ def _components(kind: Kind, names: Sequence[str]) -> _Schema:
     families = [name for name in names if name.endswith(".*")]
     patterns = [f"^{re.escape(name[:-1])}" for name in families]
     patterns += [r"^pml\."] * bool(registry.pml_names(kind))
+    choices: list[_Schema] = [{"enum": single}]
+    choices += [{"type": "string", "pattern": pattern} for pattern in patterns]
     name: _Schema = {
         "description": f"one of the {kind} that `zoo list {kind}` shows",
-        "anyOf": [{"enum": single}, *({"type": "string", "pattern": p} for p in patterns)],
+        "anyOf": choices,
     }
     rules = [_rule(kind, one, {"const": one}) for one in single]
     rules += [_rule(kind, one, {"pattern": p}) for one, p in zip(families, patterns, strict=False)]
