@@ -339,7 +339,9 @@ def test_a_folder_of_nobody(command, monkeypatch, setting):
 
 def test_what_the_machine_refuses_is_told_in_a_line(command, monkeypatch):
     monkeypatch.setenv("ZOO_DATA", "/tmp/" + "a" * 300)
-    status, _, err = command("data", "list")
+    status, out, _ = command("data", "list")  # one of them hides no other
+    assert (status, out.count("File name too long")) == (0, 3)
+    status, _, err = command("data", "download", "cub200")
     assert status == 1
     assert err.startswith("error: '/tmp/aaa")
     assert err.endswith("File name too long\n")
