@@ -83,3 +83,11 @@ def test_unknown_settings_are_compared_with_none():
         ["loss.scale=1"],
     ]
     assert find([]) == ([], [])
+
+
+def test_where_a_file_lies_is_no_difference():
+    here = {"dataset": {"name": "image_folder", "root": "../birds"}, "seed": 1}
+    there = {"dataset": {"name": "image_folder", "root": "/data/birds"}, "seed": 1}
+    other = {"dataset": {"name": "image_folder", "root": "/data/cats"}, "seed": 1}
+    assert find([here, there]).own == [[], []]
+    assert find([here, other]).own == [["dataset.root=birds"], ["dataset.root=cats"]]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from zoo._words import as_setting
 
 _IN_COLUMNS = {"dataset", "loss", "model.backbone", "model.embedding_size"}
+_PATHS = ("root", "weights")  # what else sets runs apart, their digest tells
 _OF_TRAINING = ("loss", "miner", "sampler", "optimizer", "schedule", "train")
 
 
@@ -94,7 +96,7 @@ def _leaves(
     for key, value in data.items():
         inner = f"{path}.{key}" if path else key
         if not isinstance(value, Mapping) or not value:
-            yield _Key(inner, owners), json.dumps(value)
+            yield _Key(inner, owners), json.dumps(_without_folder(key, value))
         elif "name" not in value:
             yield from _leaves(value, inner, owners)
         else:
@@ -102,6 +104,12 @@ def _leaves(
             rest = {k: v for k, v in value.items() if k != "name"}
             yield _Key(inner, owners), name
             yield from _leaves(rest, inner, (*owners, (inner, name)))
+
+
+def _without_folder(key: str, value: Any) -> Any:
+    """Return a setting; of a file or folder only its name, as it is the same from anywhere."""
+    is_path = key in _PATHS and isinstance(value, str)
+    return PurePath(value).name or value if is_path else value
 
 
 def _differs(key: _Key, known: Sequence[Mapping[_Key, str]]) -> bool:
