@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from zoo._words import printable
 from zoo.errors import UserError
-from zoo.progress import stdout
+from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
     from zoo._scores import Spread
@@ -131,6 +132,7 @@ def leaderboard(
     )
     if output is not None:
         _write(output, boards.render(made, kind, standalone))
+        Reporter().say(printable(f"{output}: {kind}"))
     elif kind != "text":
         click.echo(boards.render(made, kind, standalone), nl=False)
     else:
@@ -164,8 +166,9 @@ def _check(
 
 
 def _write(path: Path, text: str) -> None:
-    from zoo._files import cannot_write, replace_file
+    from zoo._files import cannot_write, check_folder, replace_file
 
+    check_folder(path)
     try:
         replace_file(path, lambda file: file.write(text.encode()))
     except (OSError, ValueError) as error:

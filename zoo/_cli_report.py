@@ -12,7 +12,10 @@ from zoo.progress import Reporter, stdout
 
 @click.command()
 @click.argument(
-    "directory", type=click.Path(path_type=Path), default="runs", help="Folder of run folders."
+    "directory",
+    type=click.Path(path_type=Path),
+    default="runs",
+    help="Folder of run folders; by default runs.",
 )
 @click.option(
     "-o",
@@ -20,7 +23,8 @@ from zoo.progress import Reporter, stdout
     type=click.Path(path_type=Path),
     default="report",
     metavar="DIR",
-    help="Folder to write; a report that is in it is replaced. [default: report]",
+    show_default=True,
+    help="Folder to write; a report that is in it is replaced.",
 )
 @click.option("--runs", default="*", metavar="GLOB", help="Only runs of such names, as 'ice_*'.")
 @click.option(
@@ -28,14 +32,16 @@ from zoo.progress import Reporter, stdout
     type=click.IntRange(min=0),
     default=24,
     metavar="N",
-    help="Queries that are shown with their nearest ten, for each run. [default: 24]",
+    show_default=True,
+    help="Queries that are shown with their nearest ten, for each run.",
 )
 @click.option(
     "--tsne-items",
     type=click.IntRange(min=5),
     default=2000,
     metavar="N",
-    help="Images in a map, at most. [default: 2000]",
+    show_default=True,
+    help="Images in a map, at most.",
 )
 @click.option("--no-tsne", is_flag=True, help="No maps, which take the longest.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the place of the report only.")
@@ -49,6 +55,8 @@ def report(
     quiet: bool,
 ) -> None:
     """Write a report of the runs under a folder: a static site that needs no network.
+
+    It needs plotly and jinja2: the extra metric-zoo\\[report].
 
     Examples: [cyan]zoo report[/], [cyan]zoo report runs -o report --runs 'ice_*'[/]
     """
@@ -71,7 +79,8 @@ _runs = click.argument(
     nargs=-1,
     required=True,
     metavar="RUN...",
-    help="Folders of runs, names in runs/ or their beginnings, or folders with runs in them.",
+    help="Folders of runs, names in runs/ or their beginnings, or folders with runs in them. Of an "
+    "experiment all seeds are taken.",
 )
 _output = click.option(
     "-o",
@@ -131,7 +140,8 @@ def sweep(runs: tuple[str, ...], output: Path, setting: str | None) -> None:
     type=click.IntRange(min=5),
     default=2000,
     metavar="N",
-    help="Images in the map, at most. [default: 2000]",
+    show_default=True,
+    help="Images in the map, at most.",
 )
 def tsne(runs: tuple[str, ...], output: Path, items: int) -> None:
     """Draw the test embedding as a map, by t-SNE, with pictures where there is room.

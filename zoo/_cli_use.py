@@ -72,6 +72,8 @@ def embed(
     from zoo._files import check_folder
 
     reporter = Reporter(quiet=quiet)
+    if output.suffix != ".npz":
+        raise UserError(printable(f"{output}: what is written is an .npz file; let it end so"))
     check_folder(output)
     with _computing():
         model = trained.load(run, device)
@@ -180,9 +182,15 @@ def search(
             raise UserError(printable(f"{path}: {what}; give files of images"))
     if sheet is not None:
         _contact_sheet.check_ending(sheet)
+        if sheet.resolve() in [path.resolve() for path in images]:
+            raise UserError(printable(f"{sheet}: is searched with; give the sheet another name"))
     reporter = Reporter(quiet=quiet)
     with _computing():
         opened = indices.open(index, run=run, device=device)
+        if sheet is not None and sheet in opened:
+            raise UserError(
+                printable(f"{sheet}: is one of the images; give the sheet another name")
+            )
         found = _gather.embed_queries(
             opened.model, images, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
         )

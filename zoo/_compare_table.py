@@ -32,7 +32,7 @@ def notes(found: Comparison) -> Iterator[str]:
     ks = len(found.at)
     yield (
         f"A side is called better where p < {LEVEL:g}"
-        + (f"; p is corrected for {ks} K (Holm)." if ks > 1 else ".")
+        + (f"; p is corrected for {ks} K (Holm), intervals are not." if ks > 1 else ".")
     )
     yield from _on_queries(found)
     if len(found.a) > 1:

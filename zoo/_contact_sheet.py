@@ -29,7 +29,8 @@ class Picture(NamedTuple):
     Attributes:
         path: of the file.
         title: first line under it.
-        name: second line, cut in its middle if it is long.
+        name: its folder on a second line and its file on a third, each cut in its middle if it is
+            long.
         marked: whether the title stands out: an image that found itself.
     """
 
@@ -86,7 +87,7 @@ def _height(hits: int) -> int:
 
 
 def _line_height(side: int) -> int:
-    return side + 2 * _LINE + _GAP
+    return side + 3 * _LINE + _GAP
 
 
 def _put(
@@ -102,7 +103,10 @@ def _put(
         pen.text((left + 6, top + 6), "cannot be read", _FAINT, _font(11))
     ink = _OWN if picture.marked else _INK
     pen.text((left, top + side + 2), _fitting(picture.title, side, 12), ink, _font(12))
-    pen.text((left, top + side + 2 + _LINE), _fitting(picture.name, side, 11), _FAINT, _font(11))
+    *_, folder, file = ("", *picture.name.split("/"))
+    for line, text in enumerate((folder, file), 1):
+        below = top + side + 2 + line * _LINE
+        pen.text((left, below), _fitting(text, side, 11), _FAINT, _font(11))
 
 
 def _fitting(text: str, width: int, size: int) -> str:

@@ -75,6 +75,8 @@ def check_folder(path: Path) -> None:
             raise UserError(f"{shown}: a folder is there; give another name, or move it away")
         if not folder.is_dir():
             raise UserError(f"{shown}: there is no folder {printable(str(folder))}; make it first")
+        if _is_run(folder):
+            raise UserError(f"{shown}: that is the folder of a run, whose files are its own")
         trial = folder / f".{uuid.uuid4().hex}.tmp"
         trial.touch()
         trial.unlink()
@@ -82,6 +84,11 @@ def check_folder(path: Path) -> None:
         raise
     except (OSError, ValueError) as error:  # a null byte is the latter
         raise cannot_write(path, error) from error
+
+
+def _is_run(folder: Path) -> bool:
+    kept = ("result.json", "checkpoint.pt", "metrics.jsonl")
+    return (folder / "config.yaml").is_file() and any((folder / n).is_file() for n in kept)
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -85,6 +86,7 @@ def write(place: Path, names: list[str], neighbours: Neighbours, meta: Meta) -> 
         meta.bytes = (new / INDEX).stat().st_size
         for name, content in ((NAMES, names), (META, meta.model_dump())):
             (new / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        check_place(place)  # again: much may have happened meanwhile
         if place.exists():
             place.rename(old)
         new.rename(place)
@@ -93,8 +95,16 @@ def write(place: Path, names: list[str], neighbours: Neighbours, meta: Meta) -> 
             old.rename(place)
         raise cannot_write(place, error) from error
     finally:
-        for left_over in (new, old):
-            shutil.rmtree(left_over, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
+        _remove(old)
+
+
+def _remove(old: Path) -> None:
+    """Remove an index, and nothing else that may have got into its folder."""
+    with suppress(OSError):
+        for name in _FILES:
+            (old / name).unlink(missing_ok=True)
+        old.rmdir()
 
 
 def read_meta(place: Path) -> Meta:
@@ -155,22 +165,33 @@ def check_place(place: Path) -> None:
     shown = printable(str(place))
     try:
         there = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
-        strange = [name for name in there if name not in _FILES]
+        strange = [n for n in there if n not in _FILES or not (place / n).is_file()]
         if strange:
             raise UserError(
                 printable(f"{shown}: has other files than an index, such as {strange[0]}")
                 + "; name a folder that is new, empty or an index"
             )
+        if there and not _looks_like_one(place):
+            raise UserError(f"{shown}: has a {META} that is none of an index; move it away")
         if place.is_symlink():
             raise UserError(f"{shown}: is a symbolic link; name the folder itself")
         place.absolute().parent.mkdir(parents=True, exist_ok=True)
         trial = _beside(place, "try")
         trial.mkdir()
         trial.rmdir()
+    except UserError:
+        raise
     except NotADirectoryError as error:
         raise UserError(f"{shown}: a file is there; name a folder") from error
     except (OSError, ValueError) as error:
         raise cannot_write(place, error) from error
+
+
+def _looks_like_one(place: Path) -> bool:
+    try:
+        return {"embedding_size", "network"} <= set(_read_json(place / META))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def _beside(place: Path, what: str) -> Path:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LEVEL = 0.05
 """A difference is called significant if one as large is rarer than this where there is none."""
 
+_ROUNDING = 1e-9  # of a fraction that went through JSON
+
 Better: TypeAlias = Literal["A", "B"] | None
 
 
@@ -130,7 +132,20 @@ def read(folders: Sequence[RunFolder]) -> list[Tested]:
     Raises:
         UserError: if one has no result, or no ranks.
     """
-    return [Tested(folder, folder.result(), folder.ranks()) for folder in folders]
+    runs = [Tested(folder, folder.result(), folder.ranks()) for folder in folders]
+    for run in runs:
+        _check_belongs(run)
+    return runs
+
+
+def _check_belongs(run: Tested) -> None:
+    """Refuse ranks that are not those which the result tells of."""
+    for k, recall in run.result["recall"].items():
+        if not len(run.ranks) or abs(float((run.ranks <= int(k)).mean()) - recall) > _ROUNDING:
+            raise UserError(
+                f"{run.name}: its ranks.npy does not give the Recall@{k} of its result.json, so "
+                "that one of them is of another run; run it again with --restart"
+            )
 
 
 def compare(

@@ -19,6 +19,7 @@ import copy
 import importlib
 import json
 import logging
+import os
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from torch import Tensor, nn
 
 import zoo
 from zoo._files import cannot_write, check_folder
+from zoo._words import printable
 from zoo.embedder import Embedder
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.pipeline import centre_crops
@@ -167,7 +169,9 @@ def snippet(exported: Exported) -> str:
         f"import {package}",
         "from PIL import Image, ImageOps",
         "",
-        'image = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB")',
+        'photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGBA")',
+        'paper = Image.new("RGBA", photo.size, "white")',
+        'image = Image.alpha_composite(paper, photo).convert("RGB")',
         *_preparation(**exported.description["preparation"]),
         "pixels = np.asarray(image).transpose(2, 0, 1)[None]  # uint8 (1, 3, H, W)",
         *run,
@@ -238,8 +242,20 @@ def _check_place(place: Path) -> None:
     """Refuse, before minutes of work, what could not be written."""
     if place.suffix == ".json":
         raise UserError(f"{place}: the description is called so; let the network end otherwise")
-    for path in (place, place.with_suffix(".json")):
+    description = place.with_suffix(".json")
+    for path in (place, description):
         check_folder(path)
+    if os.path.lexists(description) and not _is_description(description):
+        shown = printable(str(description))
+        raise UserError(f"{shown}: is where the description goes, and is none; give another name")
+
+
+def _is_description(path: Path) -> bool:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"format", "input", "preparation"} <= found.keys()
 
 
 def _test_images(model: Trained) -> Tensor:

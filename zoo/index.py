@@ -122,6 +122,10 @@ class Index:
         """
         self._model = self._load(run)
 
+    def __contains__(self, path: object) -> bool:
+        """Tell whether a file is one of the images."""
+        return isinstance(path, Path) and self._position_of(path) is not None
+
     def search(
         self,
         images: ImageLike | Sequence[ImageLike],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,9 @@ def _load(root: Path) -> list[dict[str, Any]]:
         raise UserError("\n".join(damaged) or _nothing_in(root))
     for message in damaged:
         warnings.warn(message, stacklevel=3)
+    for name, count in Counter(result["run"] for result in found).items():
+        if count > 1:
+            warnings.warn(printable(f"{name} is there {count} times; one is shown"), stacklevel=3)
     return found
 
 

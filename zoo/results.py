@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from zoo import _yaml
 from zoo._files import replace_file
 from zoo._words import printable
 from zoo.errors import UserError, did_you_mean, one_of
-from zoo.schema import Config
+from zoo.schema import MOST_ITERATIONS, Config
 
 if TYPE_CHECKING:
     import numpy as np
@@ -316,7 +317,9 @@ class RunFolder:
                 record = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(record, dict) and isinstance(record.get("iteration"), int):
+            if not isinstance(record, dict) or not _is_count(record.get("iteration")):
+                continue
+            if record["iteration"] <= MOST_ITERATIONS and _is_finite(record):
                 records.append(record)
         return records
 
@@ -341,20 +344,18 @@ class RunFolder:
         Raises:
             UserError: if the file is not there, or is not that.
         """
-        import numpy as np
-
         path = self.path / RANKS
         try:
-            ranks: NDArray[np.int32] = np.load(path, allow_pickle=False)
-            if ranks.dtype != np.int32 or ranks.ndim != 1 or (ranks < 1).any():
+            ranks: NDArray[np.int32] = _integers(path, "int32")
+            if (ranks < 1).any():
                 raise ValueError("not ranks")
         except FileNotFoundError as error:
             raise UserError(
                 f"{path}: missing; it is in the folder of every finished run, beside {RESULT}"
             ) from error
-        except (OSError, ValueError, EOFError) as error:
+        except Exception as error:  # of a damaged file NumPy says anything
             raise UserError(
-                f"{path}: not the ranks of a run; run again with --restart ({error})"
+                printable(f"{path}: not the ranks of a run; run again with --restart ({error})")
             ) from error
         return ranks
 
@@ -364,18 +365,14 @@ class RunFolder:
         Raises:
             UserError: if the file is not that.
         """
-        import numpy as np
-
         path = self.path / LABELS
         try:
-            labels: NDArray[np.int64] = np.load(path, allow_pickle=False)
-            if labels.dtype != np.int64 or labels.ndim != 1:
-                raise ValueError("not labels")
+            labels: NDArray[np.int64] = _integers(path, "int64")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, EOFError) as error:
+        except Exception as error:  # of a damaged file NumPy says anything
             raise UserError(
-                f"{path}: not the labels of a run; it may be deleted ({error})"
+                printable(f"{path}: not the labels of a run; it may be deleted ({error})")
             ) from error
         return labels
 
@@ -457,6 +454,24 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise _no_result(path, error) from error
         return record
+
+
+def _integers(path: Path, kind: str) -> Any:
+    """Return a row of integers that was kept; raise anything if it is none."""
+    import numpy as np
+
+    found = np.load(path, mmap_mode="r", allow_pickle=False)  # a header may promise any size
+    if not isinstance(found, np.ndarray) or found.dtype != kind or found.ndim != 1:
+        raise ValueError(f"no row of {kind}")
+    return np.array(found)
+
+
+def _is_finite(record: dict[str, Any]) -> bool:
+    """Tell whether all its numbers are some that can be drawn."""
+    try:
+        return all(math.isfinite(x) for x in record.values() if isinstance(x, int | float))
+    except OverflowError:  # of a whole number
+        return False
 
 
 def _is_run(path: Path) -> bool:

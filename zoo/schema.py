@@ -33,7 +33,7 @@ DEVICE = r"^(auto|cpu|mps|cuda(:[0-9]+)?)$"
 # Beyond any use; what is larger is a slip, and would end in an overflow or in full memory.
 _MOST_SIDE = 2**14  # pixels
 _MOST_IMAGES = 2**20  # of a batch
-_MOST_ITERATIONS = 10**9
+MOST_ITERATIONS = 10**9
 _MOST_FACTOR = 1e6  # on a learning rate, and of a learning rate itself
 _MOST_K = 2**31 - 2  # ranks are kept as int32, whose largest says "no match"
 
@@ -244,9 +244,7 @@ class Step(_Schedule):
     """The learning rate falls in steps."""
 
     name: Literal["step"] = Field(description=_WHICH)
-    every: int = Field(
-        ge=1, le=_MOST_ITERATIONS, description="iterations from one step to the next"
-    )
+    every: int = Field(ge=1, le=MOST_ITERATIONS, description="iterations from one step to the next")
     gamma: float = Field(default=0.1, gt=0, le=1, description="factor of a step")
 
 
@@ -266,7 +264,7 @@ class Train(_Spec):
 
     iterations: int = Field(
         ge=0,
-        le=_MOST_ITERATIONS,
+        le=MOST_ITERATIONS,
         description="number of training steps; 0: evaluate the network as it is",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
@@ -292,10 +290,10 @@ class Train(_Spec):
         "costs a second forward pass; null: all",
     )
     checkpoint_every: int = Field(
-        default=200, ge=1, le=_MOST_ITERATIONS, description="iterations between checkpoints"
+        default=200, ge=1, le=MOST_ITERATIONS, description="iterations between checkpoints"
     )
     log_every: int = Field(
-        default=50, ge=1, le=_MOST_ITERATIONS, description="iterations between log lines"
+        default=50, ge=1, le=MOST_ITERATIONS, description="iterations between log lines"
     )
 
 
@@ -318,7 +316,7 @@ class Evaluate(_Spec):
     every: int | None = Field(
         default=None,
         ge=1,
-        le=_MOST_ITERATIONS,
+        le=MOST_ITERATIONS,
         description="iterations between evaluations, of held-out classes if there are any; null: "
         "only at the end",
     )

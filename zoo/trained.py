@@ -6,7 +6,6 @@ import hashlib
 import io
 import os
 import warnings
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -171,8 +170,8 @@ class Trained:
         plain = self.test_split()
         self._check_same(plain)
         (dataset,) = runner.decoded(self.config, [plain], reporter)
-        key = dataset.fingerprint()
-        kept = _read(self.folder.path / EMBEDDINGS, key, len(dataset))
+        key = f"{dataset.fingerprint()} {self.network_digest()}"
+        kept = _read(self.folder.path / EMBEDDINGS, key, (len(dataset), self.embedding_size))
         labels = np.asarray(dataset.labels, np.int64)
         if kept is None:
             kept = self._embed(dataset, 0, reporter).cpu().numpy()
@@ -217,7 +216,7 @@ class Trained:
     def _keep(self, embeddings: NDArray[np.float32], key: str) -> None:
         """Keep the embeddings in the folder of the run, if that can be written."""
         buffer = io.BytesIO()
-        np.savez(buffer, embeddings=embeddings, fingerprint=np.array(key))
+        np.savez(buffer, embeddings=embeddings, key=np.array(key))
         try:
             self.folder.write(EMBEDDINGS, buffer.getvalue())
         except UserError as error:
@@ -333,14 +332,13 @@ def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> No
         ) from error
 
 
-def _read(path: Path, key: str, count: int) -> NDArray[np.float32] | None:
-    """Return embeddings that were kept; None if there are none, or of other images."""
+def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
+    """Return embeddings that were kept; None if there are none, or of others."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             embeddings: NDArray[np.float32] = kept["embeddings"]
-            fits = (
-                embeddings.dtype == np.float32 and embeddings.ndim == 2 and len(embeddings) == count
-            )
-            return embeddings if fits and kept["fingerprint"] == key else None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            fits = embeddings.dtype == np.float32 and embeddings.shape == shape
+            good = fits and kept["key"] == key and np.isfinite(embeddings).all()
+            return embeddings if good else None
+    except Exception:  # noqa: BLE001 there are none, or of a damaged file NumPy says anything
         return None

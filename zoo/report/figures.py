@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo._experiments import find
 from zoo._files import cannot_write, replace_file
 from zoo._words import printable
 from zoo.errors import UserError
@@ -20,7 +21,6 @@ from zoo.progress import Reporter
 from zoo.report import charts, collect, sweeps, tsne
 from zoo.report.collect import Run
 from zoo.report.thumbnails import SIDE, shrink
-from zoo.results import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ _STYLE: Any = {
 
 
 def find_runs(names: Sequence[str]) -> list[Run]:
-    """Return the runs that somebody named: each a run, or a folder with runs in it.
+    """Return the runs that somebody named: each a run, an experiment, or a folder of runs.
 
     Raises:
         UserError: if one is neither.
@@ -64,8 +64,7 @@ def find_runs(names: Sequence[str]) -> list[Run]:
     for name in names:
         folder = Path(name)
         try:
-            path = RunFolder.find(name).path
-            runs = collect.collect(path)
+            runs = [run for one in find(name) for run in collect.collect(one.path)]
         except UserError:
             if not folder.is_dir() or not any(folder.rglob("result.json")):
                 raise
@@ -120,7 +119,10 @@ def sweep(runs: Sequence[Run], output: Path, setting: str | None = None) -> None
     ]
     known = list(dict.fromkeys(one.setting for _, one in found))
     if not found:
-        raise UserError("these runs are no sweep: no two differ in one number alone")
+        raise UserError(
+            "these runs are no sweep: no two differ in one number alone; "
+            "zoo run --sweep KEY=A,B makes one"
+        )
     chosen = [(title, one) for title, one in found if setting in (None, one.setting)]
     if not chosen:
         raise UserError(printable(f"{setting}: not swept by these runs; {', '.join(known)} are"))
