@@ -8,6 +8,8 @@ import pytest
 import report_runs
 from PIL import Image
 
+from zoo.report import figures
+
 
 @pytest.fixture
 def swept(tmp_path, monkeypatch):
@@ -34,6 +36,13 @@ def test_a_figure_is_written_in_each_format(what, suffix, swept, command):
     again = command("plot", what, "runs", "-o", f"figures/y{suffix}")
     assert again[0] == 0
     assert (swept / "figures" / f"y{suffix}").read_bytes() == data
+
+
+def test_of_an_experiment_all_seeds_are_drawn(swept, command):
+    name = next((swept / "runs").iterdir()).name.rpartition("-s")[0]
+    assert len(figures.find_runs([name])) == 2
+    status, _, err = command("plot", "curves", name, "-o", "x.png")
+    assert (status, err) == (0, "")
 
 
 def test_a_map_has_pictures(tmp_path, command):
