@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+os.environ.pop("COLUMNS", None)  # tables are as wide as without a terminal, wherever tests run
+
 # Workers that stand beside each other share the cores: with threads of their own each, they would
 # wait for one another. Set before torch is imported, so that commands that tests start inherit it.
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -32,7 +32,9 @@ def errors(validator, text):
 
 
 @pytest.mark.parametrize(
-    "path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: p.relative_to(CONFIGS).as_posix()
+    "path",
+    sorted(p for p in CONFIGS.rglob("*.yaml") if p.parent.name != "tables"),
+    ids=lambda p: p.relative_to(CONFIGS).as_posix(),
 )
 def test_every_shipped_config_is_as_it_says(validator, path):
     assert not errors(validator, path.read_text("utf-8"))
