@@ -134,8 +134,7 @@ class Trained:
         Args:
             pixels: uint8 (N, 3, H, W) in RGB, or (N, 1, H, W) in gray.
         """
-        found = self.embedder(pixels.to(self.device, non_blocking=True))
-        return _of_length_1(self.embedder.combined(found))
+        return _of_length_1(self._as_searched(pixels))
 
     def network_digest(self) -> str:
         """Return a digest of all that an embedding depends on: weights and preparation.
@@ -196,11 +195,12 @@ class Trained:
         )
         total = -(-len(dataset) // size)
         with torch.inference_mode():
-            found = [
-                self.embedder.combined(self.embedder(images.to(self.device, non_blocking=True)))
-                for images in reporter.track(batches, total, "embedding")
-            ]
-        return torch.cat(found)
+            tracked = reporter.track(batches, total, "embedding")
+            return torch.cat([self._as_searched(images) for images in tracked])
+
+    def _as_searched(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings (N, d) of prepared images, of no particular length."""
+        return self.embedder.combined(self.embedder(pixels.to(self.device, non_blocking=True)))
 
     def _check_same(self, dataset: ImageDataset) -> None:
         """Refuse images that are not those which the run was measured by."""
