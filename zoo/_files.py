@@ -1,9 +1,11 @@
-"""Files that are written whole or not at all, and by one process at a time."""
+"""Files that are read only where they are files, and written whole or not at all."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,68 @@ from filelock import FileLock, Timeout
 from zoo._words import printable
 from zoo.errors import UserError
 from zoo.progress import Reporter
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading, or a link to one.
+
+    A FIFO would wait for a writer, a device may never end: neither is opened.
+
+    Raises:
+        OSError: there is no such file, it cannot be read, or it is something else than a file.
+    """
+    # O_NONBLOCK: between a look at the path and the opening, the file could become a FIFO.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    check_regular(path)
+    number = os.open(path, flags)
+    try:
+        _check_mode(os.fstat(number).st_mode, path)
+        return os.fdopen(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what is not a regular file, before a library opens it.
+
+    Raises:
+        OSError: there is no such file, or it is something else than a file.
+    """
+    _check_mode(Path(path).stat().st_mode, path)
+
+
+def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
+
+
+def read_bytes(path: str | os.PathLike[str], at_most: int) -> bytes:
+    """Return the content of a regular file that has at most so many bytes.
+
+    Raises:
+        OSError: the file cannot be read, is no regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        data = file.read(at_most + 1)
+    if len(data) > at_most:
+        raise OSError(errno.EFBIG, f"is larger than {at_most:,} bytes", os.fspath(path))
+    return data
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal.
+
+    Raises:
+        OSError: the file cannot be read, or is no regular file.
+    """
+    whole = hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            whole.update(block)
+    return whole.hexdigest()
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
