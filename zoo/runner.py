@@ -26,6 +26,7 @@ from zoo import config as configuration
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
+from zoo._plugins import plugins_of
 from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.cache import CachedImages, decoded_once
@@ -534,6 +535,7 @@ def _result(
         },
         "images_per_second": round(clock.images / clock.seconds, 1) if clock.seconds else None,
         "precision": experiment.precision,
+        "plugins": plugins_of(config),
         "versions": environment.versions(),
         "hardware": environment.hardware(experiment.device),
         "git": environment.git_state(),
