@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from zoo import _yaml
-from zoo._files import replace_file
+from zoo._files import check_stored, read_array, read_json, read_text, replace_file
 from zoo._words import printable
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.schema import MOST_ITERATIONS, Config
@@ -271,6 +271,7 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
+            check_stored(path)
             if not mmap:
                 _check_sums(path)
             state: dict[str, Any] = torch.load(
@@ -308,7 +309,7 @@ class RunFolder:
         """Return the lines of the metrics; what is damaged or was cut short is left out."""
         path = self.path / METRICS
         try:
-            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+            text = read_text(path, errors="replace") if path.is_file() else ""
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from error
         records = []
@@ -442,7 +443,7 @@ class RunFolder:
     def _read(self, name: str, model: type[_Trained]) -> dict[str, Any]:
         path = self.path / name
         try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            record: dict[str, Any] = read_json(path)
             json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
             model.model_validate(record)
         except ValidationError as error:
@@ -458,12 +459,10 @@ class RunFolder:
 
 def _integers(path: Path, kind: str) -> Any:
     """Return a row of integers that was kept; raise anything if it is none."""
-    import numpy as np
-
-    found = np.load(path, mmap_mode="r", allow_pickle=False)  # a header may promise any size
-    if not isinstance(found, np.ndarray) or found.dtype != kind or found.ndim != 1:
+    found = read_array(path)
+    if found.dtype != kind or found.ndim != 1:
         raise ValueError(f"no row of {kind}")
-    return np.array(found)
+    return found
 
 
 def _is_finite(record: dict[str, Any]) -> bool:

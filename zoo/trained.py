@@ -18,6 +18,7 @@ from PIL import Image
 
 from zoo import _gather, runner
 from zoo import config as configuration
+from zoo._files import check_regular, check_stored
 from zoo._gather import Gathered
 from zoo.base import ImageDataset
 from zoo.decoding import MAX_PIXELS, load_rgb, to_rgb
@@ -243,7 +244,7 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         UserError: if there is no such run, or its checkpoint cannot be read.
     """
     folder = RunFolder.find(run)
-    config = configuration.load(folder.path / CONFIG)
+    config = _config(folder.path / CONFIG)
     state = folder.load_checkpoint()
     if state is None and config.train.iterations:
         raise UserError(
@@ -312,6 +313,15 @@ def _as_image(given: Any, index: int, max_pixels: int) -> Image.Image:
     return given if given.mode in ("RGB", "L") else to_rgb(given)
 
 
+def _config(path: Path) -> Config:
+    """Return the config of a run, which is never a pipe, as one that somebody names may be."""
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    return configuration.load(path)
+
+
 def _without_weights(config: Config) -> Config:
     """Return a config whose backbone begins with random weights, which a checkpoint replaces."""
     spec = config.model.backbone
@@ -335,6 +345,7 @@ def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> No
 def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
     """Return embeddings that were kept; None if there are none, or of others."""
     try:
+        check_stored(path)
         with np.load(path, allow_pickle=False) as kept:
             embeddings: NDArray[np.float32] = kept["embeddings"]
             fits = embeddings.dtype == np.float32 and embeddings.shape == shape
