@@ -16,7 +16,7 @@ import PIL
 from rich.console import Console
 from rich.progress import track
 
-from zoo._files import replace_file
+from zoo._files import open_regular, read_json, replace_file
 from zoo.base import cache_dir
 from zoo.decoding import open_image, to_rgb, why_unreadable
 from zoo.errors import UserError
@@ -88,7 +88,7 @@ def forget(root: Path, names: Iterable[str]) -> None:
 def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
     """Return what is to be remembered of a good file, or what is wrong with it."""
     try:
-        with (root / name).open("rb") as file:
+        with open_regular(root / name) as file:
             status = os.fstat(file.fileno())
             if status.st_size == 0:
                 return "empty file"
@@ -123,7 +123,7 @@ def _store(root: Path) -> Path:
 
 def _recall(store: Path) -> dict[str, _Seen]:
     try:
-        return {name: _Seen(*seen) for name, seen in json.loads(store.read_bytes()).items()}
+        return {name: _Seen(*seen) for name, seen in read_json(store).items()}
     except (OSError, ValueError, TypeError, AttributeError):  # none yet, or not one of ours
         return {}
 

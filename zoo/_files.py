@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
+import json
 import os
 import stat
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo._words import printable
 from zoo.errors import UserError
-from zoo.progress import Reporter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from zoo.progress import Reporter
+
+MOST_TEXT = 64 << 20
+"""Bytes of a text that is read whole, such as JSON: more than any run or list here has."""
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -68,6 +76,67 @@ def read_bytes(path: str | os.PathLike[str], at_most: int) -> bytes:
     return data
 
 
+def read_text(
+    path: str | os.PathLike[str],
+    at_most: int = MOST_TEXT,
+    *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+) -> str:
+    """Return the text of a regular file of at most so many bytes; a line ends in ``\\n``.
+
+    Raises:
+        OSError: the file cannot be read, is no regular file, or is larger.
+        UnicodeDecodeError: it has other bytes than text, and ``errors`` is strict.
+    """
+    data = io.BytesIO(read_bytes(path, at_most))
+    return io.TextIOWrapper(data, encoding=encoding, errors=errors).read()
+
+
+def read_json(path: str | os.PathLike[str], at_most: int = MOST_TEXT) -> Any:
+    """Return what the JSON in a regular file of at most so many bytes says.
+
+    Raises:
+        OSError: the file cannot be read, is no regular file, or is larger.
+        ValueError, RecursionError: it is not JSON, or nested too deeply.
+    """
+    return json.loads(read_text(path, at_most))
+
+
+def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """Return the array in an ``.npy`` file; one that promises more than the file holds is refused.
+
+    Raises:
+        Exception: of a damaged file NumPy says anything.
+    """
+    import numpy as np
+
+    check_regular(path)
+    found = np.load(path, mmap_mode="r", allow_pickle=False)  # a map cannot be longer than its file
+    if not isinstance(found, np.ndarray):
+        raise ValueError("not an .npy file")
+    return np.array(found)
+
+
+def check_stored(path: str | os.PathLike[str]) -> None:
+    """Refuse a zip file that unpacks to more than it is, before anything in it is read.
+
+    torch.save and np.savez store their parts as they are. A part that is compressed, or parts that
+    overlap, could take any amount of memory.
+
+    Raises:
+        OSError: the file cannot be read, or is no regular file.
+        ValueError, zipfile.BadZipFile: it is refused, or is no zip file.
+    """
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        for part in parts:
+            if part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size:
+                raise ValueError(f"its part {part.filename[:60]!r} is compressed")
+        if sum(part.file_size for part in parts) > os.fstat(file.fileno()).st_size:
+            raise ValueError("its parts are larger than the file")
+
+
 def file_digest(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a regular file, in hexadecimal.
 
@@ -110,6 +179,8 @@ def alone(path: Path, reporter: Reporter) -> Iterator[None]:
     Raises:
         UserError: the folder cannot be written.
     """
+    from filelock import FileLock, Timeout
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(f".{path.name}.lock"))

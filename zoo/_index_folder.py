@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zoo._files import cannot_write
+from zoo._files import cannot_write, read_json
 from zoo._neighbours import Kind, Neighbours
 from zoo._words import printable
 from zoo.errors import UserError
 
 INDEX, NAMES, META = "index.faiss", "names.json", "meta.json"
 _FILES = frozenset({INDEX, NAMES, META})
+_MOST = 1 << 30  # bytes of the names of millions of images
 
 
 class _Part(BaseModel):
@@ -148,7 +149,7 @@ def _leads_out(name: PurePosixPath) -> bool:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return read_json(path, _MOST)
 
 
 def damaged(path: Path, why: str) -> UserError:

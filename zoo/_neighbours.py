@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from zoo import _faiss
+from zoo._files import check_regular
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -112,11 +113,12 @@ class Neighbours:
         """
         faiss = _faiss.module("a search")
         try:
+            check_regular(path)
             index = faiss.read_index(str(path))
             if not isinstance(index, getattr(faiss, _CLASSES[kind])):
                 raise TypeError(type(index).__name__)
             return cls(index, kind, device)
-        except (RuntimeError, TypeError, AttributeError, MemoryError) as error:
+        except (OSError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
             raise UserError(
                 f"{path}: not an index of kind {kind} that can be read; build it again with "
                 "zoo index"

@@ -86,10 +86,19 @@ class Node:
         return node.place
 
 
-def read(path: Path, file: str, problems: list[Problem]) -> Node | None:
-    """Read a file, called ``file`` in messages; None where nothing could be made of it."""
+def read(path: Path, file: str, problems: list[Problem], *, pipe: bool = False) -> Node | None:
+    """Read a file, called ``file`` in messages; None where nothing could be made of it.
+
+    Args:
+        path: the file.
+        file: what messages call it.
+        problems: what is found is added here.
+        pipe: whether it may be a pipe, which waits for whoever writes into it.
+    """
+    from zoo._files import open_regular  # which needs this module
+
     try:
-        with path.open("rb") as stream:
+        with path.open("rb") if pipe and path.is_fifo() else open_regular(path) as stream:
             raw = stream.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             problems.append(Problem(Place(file), (), "is larger than 1 MB: not a config"))

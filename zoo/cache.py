@@ -30,6 +30,7 @@ from rich.filesize import decimal
 from torch import Tensor
 
 from zoo import environment
+from zoo._files import check_regular
 from zoo.base import ImageDataset, cache_dir
 from zoo.errors import UserError
 from zoo.pipeline import evaluation_batches
@@ -289,6 +290,7 @@ def _told(path: Path) -> Iterator[None]:
 
 def _mapped(path: Path) -> Tensor:
     """Return the images of a file, which are read when they are used."""
+    check_regular(path)
     pixels = np.lib.format.open_memmap(path, mode="r")
     if pixels.dtype != np.uint8 or pixels.ndim != 4:
         raise ValueError(f"{path}: no images")

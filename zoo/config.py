@@ -236,7 +236,8 @@ class _Files:
         return self._trees[path.resolve()]
 
     def _read(self, path: Path, chain: tuple[Path, ...]) -> Node | None:
-        own = _yaml.read(path, _shown(path), self._problems)
+        named = len(chain) == 1  # by the user, whose shell may give a pipe: <(...)
+        own = _yaml.read(path, _shown(path), self._problems, pipe=named)
         if own is None:
             return None
         if not isinstance(own.value, dict):
