@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shutil
 import signal
+import sys
+import warnings
 import zipfile
 from contextlib import contextmanager
 
@@ -14,15 +18,22 @@ import pytest
 import torch
 from finished import run_on_photographs
 from replicas import photographs
+from rich.console import Group
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
 
-from zoo import UserError, config
+import zoo
+from zoo import UserError, _yaml, config, registry
+from zoo._words import harmless
+from zoo.progress import Terminal, echo
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 
-STEERING = "\x1b[31m\x1b]8;;x\x07y\x1b]52;c;eA==\x07\r\x07\b\x7f\x9b2J\u202e\u2066\u200f"
+STEERING = "\x1b[31m\x1b]8;;x\x07y\x1b]52;c;eA\x07\r\x07\b\x7f\x9b2J\u202e\u2066\u200f"
 """Colour, a link, the clipboard, the bell, C1, directions of text."""
 
-UNSEEN = frozenset(STEERING) - frozenset("[31m]8;xy52c;eA=2J")
+UNSEEN = frozenset(STEERING) - frozenset("[31m]8;xy52c;eA2J")
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +261,173 @@ def test_a_header_of_safetensors_that_promises_too_much(tmp_path):
         path.write_bytes((size or len(header)).to_bytes(8, "little") + header + bytes(64))
         with pytest.raises(UserError, match="cannot be read as safetensors"):
             _read(str(path))
+
+
+# ---- what steers a terminal
+
+
+def test_a_terminal_gets_the_escapes_of_rich_alone(monkeypatch):
+    out = io.StringIO()
+    console = Terminal(file=out, force_terminal=True, color_system="standard", width=500)
+    table = Table("[bold]head[/]", STEERING)
+    table.add_row(STEERING, "[red]x[/]")
+    for shown in (table, STEERING, Text(STEERING), Group(STEERING, Text(STEERING))):
+        console.print(shown)
+    console.print(STEERING, markup=False, soft_wrap=True)
+    with Progress(console=console) as bar:
+        bar.add_task(STEERING, total=1)
+    written = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())  # colours, the cursor
+    assert UNSEEN.intersection(written) <= {"\r"}  # of the bar
+    assert written.count(harmless(STEERING)) == 5  # rich drops some from a Text, such as a bell
+    lines = [line for line in written.splitlines() if line.startswith(("┃", "│"))]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_data_on_a_terminal_is_harmless_and_elsewhere_as_it_is(monkeypatch, capsys):
+    echo(STEERING)
+    assert capsys.readouterr().out == STEERING + "\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    echo(f"a\tb\u00a0{STEERING}", end="")
+    assert capsys.readouterr().out == "a\tb\u00a0" + harmless(STEERING)
+
+
+def test_yaml_that_is_printed_steers_nothing_and_loads_again():
+    for text in ("ä", STEERING, "\u202e"):
+        written = _yaml.dump({"a": text})
+        assert UNSEEN.isdisjoint(written)
+        assert _yaml.parse(written, "", []).plain() == {"a": text}
+    assert "ä" in _yaml.dump({"a": "ä"})
+
+
+def test_a_mistake_in_the_program_is_a_traceback_that_steers_nothing(command, monkeypatch):
+    def fails(*_):
+        raise KeyError(STEERING) from RuntimeError(f"from {STEERING}")
+
+    monkeypatch.setattr(registry, "names", fails)
+    status, out, err = command("list")
+    assert (status, out) == (1, "")
+    assert "Traceback" in err
+    assert f"from {harmless(STEERING)}" in err
+    assert UNSEEN.isdisjoint(err)
+
+
+class Stranger(torch.nn.Module):
+    """A loss that says what it likes."""
+
+    def __init__(self, margin: str = STEERING) -> None:
+        super().__init__()
+
+    def forward(self, *_):
+        warnings.warn(f"warned {STEERING}", stacklevel=1)
+        raise RuntimeError(f"said {STEERING}")
+
+
+Stranger.__doc__ = f"A loss {STEERING} that says what it likes."
+Stranger.paper = f"Somebody {STEERING} 2026, Something"
+
+COMMANDS = """
+    list
+    show losses STRANGER
+    show losses nothing!
+    check STRANGER
+    check STRANGER margin!=3
+    config x!.yaml
+    config bad!.yaml
+    config ice_glyphs name=! loss.scale=!
+    run x!.yaml --dry-run
+    run bad!.yaml
+    run ice_folder dataset.root=photos loss=QUOTED device=cpu model.backbone.weights=null
+    run ice_glyphs --sweep loss.scale=!
+    run ice_glyphs output=file!/x train.iterations=0 device=cpu
+    leaderboard
+    leaderboard --name nothing!
+    leaderboard nowhere!
+    leaderboard --sort !
+    leaderboard --shape bad!.yaml
+    leaderboard --shape table3 --others
+    leaderboard -f csv
+    leaderboard -f json
+    leaderboard -f markdown
+    leaderboard -f latex
+    leaderboard -f html
+    leaderboard -f nothing!
+    leaderboard -o table!.md
+    compare a! ice
+    compare a! ice --json
+    compare nothing! ice
+    measure runs/a!
+    report -o report! --no-tsne --gallery 1
+    report nowhere!
+    plot curves runs/a! -o curves!.svg
+    plot sweep runs -o sweep!.svg --setting !
+    plot tsne runs/a! -o map!.png --items 5
+    plot curves runs/a! -o curves.!
+    embed runs/a! photos -o e!.npz
+    embed runs/a! nowhere! -o e.npz
+    embed runs/a! bad! -o e.npz
+    index runs/a! photos -o index!
+    index runs/a! photos -o photos
+    search index! photos/test/test!/i!.png --sheet sheet!.png
+    search index! photos/test/test!/i!.png --json
+    search index! nothing!
+    search damaged! x.png
+    export runs/a! -o x!.json
+    export nothing!
+    data list
+    data verify image_folder --root photos
+    data verify image_folder --root bad!
+    data verify nothing!
+    data download cub200 --url !
+    data download cub200 --root file!/x
+    nothing!
+    run --nothing!
+"""
+COMMANDS = [line.strip() for line in COMMANDS.strip().split("\n")]
+
+
+@pytest.fixture(scope="module")
+def strange(made):
+    """Return the folder with other things that commands read."""
+    base = json.dumps(f"v{STEERING}")
+    (made / f"x{STEERING}.yaml").write_text(
+        f"extends: ice_folder\nname: x\ndataset: {{root: {base}}}\n"
+    )
+    (made / f"bad{STEERING}.yaml").write_text(f"{base}: {base}\nloss: {base}\nextends: {base}\n")
+    (made / f"file{STEERING}").touch()
+    for name in ("bad", "damaged"):
+        (made / (name + STEERING)).mkdir()
+    (made / f"damaged{STEERING}" / "meta.json").write_text(json.dumps({STEERING: STEERING}))
+    (made / f"bad{STEERING}" / f"i{STEERING}.png").write_text(STEERING)
+    return made
+
+
+@pytest.fixture
+def stranger():
+    zoo.register("losses", f"stranger{STEERING}")(Stranger)
+    yield f"stranger{STEERING}"
+    del registry._registered["losses", f"stranger{STEERING}"]
+
+
+def test_no_command_lets_a_text_steer_the_terminal(strange, command, monkeypatch, stranger):
+    monkeypatch.chdir(strange)
+    monkeypatch.setenv("ZOO_CACHE", str(strange / f"cache{STEERING}"))
+    bad = []
+    names = {"QUOTED": json.dumps(stranger), "STRANGER": stranger, "!": STEERING}
+    said = {}
+    for line in COMMANDS:
+        given = line.split()
+        for name, meant in names.items():
+            given = [one.replace(name, meant) for one in given]
+        _, out, err = command(*given)
+        said[line] = out + err
+        for stream in (out, err):
+            seen = UNSEEN.intersection(stream)
+            if seen or "Traceback" in stream:
+                bad.append((line, seen, stream[:300]))
+    assert not bad
+    shown = harmless(STEERING)
+    failed = [line for line in COMMANDS if "STRANGER" in line or "QUOTED" in line]
+    for line in ["list", "leaderboard", "run x!.yaml --dry-run", *failed]:
+        assert shown in said[line].replace("\n", "").replace(" ", ""), line
+    assert f"said {shown}" in said["check STRANGER"]
+    assert f"warning: warned {shown}" in said["check STRANGER"]
