@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import PIL
-from rich.console import Console
 from rich.progress import track
 
 from zoo._files import open_regular, read_json, replace_file
 from zoo.base import cache_dir
 from zoo.decoding import open_image, to_rgb, why_unreadable
 from zoo.errors import UserError
+from zoo.progress import stderr
 
 T = TypeVar("T")
 
@@ -123,9 +123,16 @@ def _store(root: Path) -> Path:
 
 def _recall(store: Path) -> dict[str, _Seen]:
     try:
-        return {name: _Seen(*seen) for name, seen in read_json(store).items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # none yet, or not one of ours
+        found = {name: _Seen(*seen) for name, seen in read_json(store).items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # none yet, or damaged
         return {}
+    return {name: seen for name, seen in found.items() if _fits(seen)}
+
+
+def _fits(seen: _Seen) -> bool:
+    """Tell whether what was read is of the types that were written."""
+    numbers = (seen.size, seen.mtime_ns, seen.pixels)
+    return all(type(one) is int for one in numbers) and isinstance(seen.digest, str)
 
 
 # ---- small things
@@ -166,6 +173,6 @@ def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 def show_progress(items: Iterable[T], total: int, text: str) -> Iterator[T]:
     """Yield the items, with a bar on stderr if that is a terminal."""
-    console = Console(stderr=True)
+    console = stderr()
     hidden = not console.is_terminal
     yield from track(items, text, total, console=console, transient=True, disable=hidden)

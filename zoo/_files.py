@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo._words import printable
-from zoo.errors import UserError
+from zoo.errors import MachineError, UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 MOST_TEXT = 64 << 20
 """Bytes of a text that is read whole, such as JSON: more than any run or list here has."""
+
+
+_WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
+_WRONG_NAMES |= {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
+"""What the system says of a path that the user should have written otherwise."""
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -227,7 +232,16 @@ def _is_run(folder: Path) -> bool:
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:
-    """Return in one message why the disk did not take a file or folder."""
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"{path}: no room left on the disk; make room and run again")
-    return UserError(f"{str(path)!r}: cannot be written ({getattr(error, 'strerror', 0) or error})")
+    """Return in one message why the disk did not take a file or folder.
+
+    It is the machine's fault, a :class:`zoo.errors.MachineError`, unless no machine could have
+    written a file of that name.
+    """
+    number = getattr(error, "errno", errno.EINVAL)  # a null byte is a ValueError
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return MachineError(
+            f"{printable(str(path))}: no room left on the disk; make room and run again"
+        )
+    kind = UserError if number in _WRONG_NAMES else MachineError
+    reason = getattr(error, "strerror", None) or error
+    return kind(f"{str(path)!r}: cannot be written ({reason})")

@@ -159,14 +159,18 @@ def inline(value: Any) -> str:
 
 
 def _write(data: Any, flow: bool | None, width: float) -> str:
-    text: str = yaml.dump(
-        data,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=flow,
-        width=width,
-    )
+    text: str = ""
+    for as_it_is in (True, False):  # a text that could steer a terminal is written in escapes
+        text = yaml.dump(
+            data,
+            Dumper=_Dumper,
+            sort_keys=False,
+            allow_unicode=as_it_is,
+            default_flow_style=flow,
+            width=width,
+        )
+        if text.replace("\n", "").isprintable():
+            break
     return text
 
 

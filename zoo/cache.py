@@ -32,7 +32,7 @@ from torch import Tensor
 from zoo import environment
 from zoo._files import check_regular
 from zoo.base import ImageDataset, cache_dir
-from zoo.errors import UserError
+from zoo.errors import MachineError, UserError
 from zoo.pipeline import evaluation_batches
 from zoo.progress import Reporter
 from zoo.schema import Images
@@ -253,7 +253,7 @@ def _check_room(files: list[_File]) -> None:
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(there).free
     if needed > free:
-        raise UserError(
+        raise MachineError(
             f"images.cache needs {decimal(needed)} in {str(folder)!r}, where {decimal(free)} are "
             f"free; {_WAY_OUT}"
         )
@@ -283,7 +283,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(
+        raise MachineError(
             f"images.cache: {str(path)!r} cannot be written ({reason}); {_WAY_OUT}"
         ) from error
 

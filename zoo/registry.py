@@ -26,7 +26,7 @@ from zoo import _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
 from zoo._near import near
 from zoo.base import RUNTIME
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, suggest
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, out_of_memory, suggest
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -192,6 +192,8 @@ def assemble(
     except ValueError as error:  # the constructor's own check of its arguments
         raise UserError(f"{name}: {error}") from error
     except FAILURES as error:  # what it did not check
+        if out_of_memory(error):
+            raise
         raise blame(f"building {name}", error) from error
 
 

@@ -25,7 +25,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from zoo import _identity, _yaml
 from zoo import config as configuration
-from zoo._files import check_regular, check_stored, read_array, read_json, read_text, replace_file
+from zoo._files import (
+    cannot_write,
+    check_regular,
+    check_stored,
+    read_array,
+    read_json,
+    read_text,
+    replace_file,
+)
 from zoo._words import printable
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.schema import MOST_ITERATIONS, Config
@@ -204,8 +212,7 @@ class RunFolder:
         except Timeout as error:
             raise BusyError(f"{self.path}: another process is at this run") from error
         except (OSError, ValueError) as error:  # a null byte in the name is the latter
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{str(self.path)!r}: cannot be written ({reason})") from error
+            raise cannot_write(self.path, error) from error
         try:
             self._check_places()
             for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
@@ -603,7 +610,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+        raise cannot_write(path, error) from error
 
 
 def _check_sums(path: Path) -> None:
