@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 from zoo import _nested, _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
 from zoo._near import near
+from zoo._nested import Spec as NestedSpec
 from zoo.base import RUNTIME
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, suggest
 
@@ -35,6 +36,7 @@ _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
 _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # in size; of arguments of losses and miners
 _PML = _pml.PREFIX
+_PML_NAME = "pytorch-metric-learning"
 _T = TypeVar("_T")
 
 
@@ -105,6 +107,17 @@ def kinds_of(name: str) -> list[Kind]:
     return [kind for kind in KINDS if name in _claims(kind) or name in pml_names(kind)]
 
 
+def is_there(kind: Kind, name: str) -> bool:
+    """Tell whether somebody has a component of that name; imports nothing."""
+    return bool(_claims_of(kind, name))
+
+
+def plugin_of(kind: Kind, name: str) -> str | None:
+    """Return the distribution that a component is a plugin of; None if it needs no other."""
+    owners = {claim.distribution for claim in _claims_of(kind, name)}
+    return None if owners <= {_OWN, _PML_NAME} else ", ".join(sorted(owners))
+
+
 def component(kind: Kind, name: str) -> Component:
     """Return what can be said of a component without importing it.
 
@@ -173,7 +186,7 @@ def assemble(
     declared = {p.name for p in parameters_of(target)}
     supplied = {k: v for k, v in runtime.items() if k in declared and k not in arguments}
 
-    def build_nested(_: Any, spec: _nested.Spec) -> Any:
+    def build_nested(_: Any, spec: NestedSpec) -> Any:
         return assemble(cast("Kind", spec.kind), spec.name, spec.arguments, runtime)
 
     whole = _nested.rewrite(target, kind, arguments, build_nested)
@@ -202,10 +215,10 @@ def problems(
         target, bound = _resolve(kind, name)
     except UserError as error:
         return [Problem(None, str(error))]
-    supplied = _supplied(kind) if runtime is None else frozenset(runtime)
+    given = supplied(kind) if runtime is None else frozenset(runtime)
     nested = _nested.places(target, kind, arguments)
     own = {k: v for k, v in arguments.items() if k not in nested}
-    found = check(name, target, own, supplied | set(nested), set(bound))
+    found = check(name, target, own, given | set(nested), set(bound))
     declared = {p.name for p in parameters_of(target)}
     if kind in ("losses", "miners", *_pml.PARTS):
         found += _beyond_use({k: v for k, v in own.items() if k in declared})
@@ -216,7 +229,7 @@ def rewrite_nested(
     kind: Kind,
     name: str,
     arguments: Mapping[str, Any],
-    make: Callable[[tuple[str | int, ...], _nested.Spec], Any],
+    make: Callable[[tuple[str | int, ...], NestedSpec], Any],
 ) -> dict[str, Any]:
     """Return arguments of a component with what ``make`` returns for each that is a component."""
     return _nested.rewrite(_resolve(kind, name)[0], kind, arguments, make)
@@ -261,7 +274,7 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
         value = f"{cls.__module__}:{cls.__qualname__}"
         taken = [c for c in _claims(kind).get(name, []) if c.entry.value != value]
         if taken or name.startswith(_PML):
-            owner = taken[0].distribution if taken else "pytorch-metric-learning"
+            owner = taken[0].distribution if taken else _PML_NAME
             raise UserError(f"{kind}: the name {name!r} belongs to {owner}; choose another")
         entry = EntryPoint(name, value, f"zoo.{kind}")
         _registered[kind, name] = _Claim(entry, f"registered in {cls.__module__}", cls)
@@ -309,6 +322,16 @@ def _claim(kind: Kind, name: str) -> _Claim:
         raise UserError(f"names of {kind} are text, not {name!r}")
     if kind in _pml.PARTS:
         return _claim_of_part(kind, name)
+    found = _claims_of(kind, name)
+    if not found:
+        raise UserError(_unknown(kind, name))
+    if len(found) > 1:
+        raise UserError(_claimed_twice(name, found))
+    return found[0]
+
+
+def _claims_of(kind: Kind, name: str) -> list[_Claim]:
+    """Return all claims of a name, those of its family if it has none of its own."""
     claims = _claims(kind)
     found = claims.get(name)
     if not found and "." in name and not name.endswith("*"):
@@ -317,12 +340,8 @@ def _claim(kind: Kind, name: str) -> _Claim:
         target = _pml.targets(kind).get(name.removeprefix(_PML))
         if target:
             entry = EntryPoint(name, target, f"zoo.{kind}")
-            found = [_Claim(entry, "pytorch-metric-learning")]
-    if not found:
-        raise UserError(_unknown(kind, name))
-    if len(found) > 1:
-        raise UserError(_claimed_twice(name, found))
-    return found[0]
+            found = [_Claim(entry, _PML_NAME)]
+    return found or []
 
 
 def _claim_of_part(kind: str, name: str) -> _Claim:
@@ -332,7 +351,7 @@ def _claim_of_part(kind: str, name: str) -> _Claim:
         known = list(_pml.targets(kind))
         hint = did_you_mean(name.removeprefix(_PML), known) or f"; there are {', '.join(known)}"
         raise UserError(f"there is no {_nested.one_of_kind(kind)} named {name!r}{hint}")
-    return _Claim(EntryPoint(name, target, f"zoo.{kind}"), "pytorch-metric-learning")
+    return _Claim(EntryPoint(name, target, f"zoo.{kind}"), _PML_NAME)
 
 
 def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
@@ -387,7 +406,7 @@ def _check_member(kind: Kind, claim: _Claim, name: str, known: list[str]) -> str
         family = claim.entry.name
         hint = suggest(family[:-1] + member for member in near(variant, known))
         hint = hint or f"; `zoo show {kind} {family}` lists them"
-        raise UserError(f"{family[:-2]} has no {_one(kind)} named {variant!r}{hint}")
+        raise UserError(f"{family[:-2]} has no {noun_of(kind)} named {variant!r}{hint}")
     return variant
 
 
@@ -438,7 +457,7 @@ def _at_odds(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[P
     return found
 
 
-def _supplied(kind: str) -> frozenset[str]:
+def supplied(kind: str) -> frozenset[str]:
     """Return what the runtime has for a kind; for the parts of a loss, what it has for losses."""
     return RUNTIME.get(kind, RUNTIME["losses"])
 
@@ -453,7 +472,7 @@ def _nested_problems(
         for keys, message in _nested.faults(place, arguments[key], (key,))
     ]
 
-    def judge(keys: tuple[str | int, ...], spec: _nested.Spec) -> None:
+    def judge(keys: tuple[str | int, ...], spec: NestedSpec) -> None:
         for argument, message in problems(
             cast("Kind", spec.kind), spec.name, spec.arguments, runtime
         ):
@@ -464,7 +483,7 @@ def _nested_problems(
     return found
 
 
-def _its_name(spec: _nested.Spec) -> str:
+def _its_name(spec: NestedSpec) -> str:
     """Return where a nested component's name is: below it, if it was written as a map."""
     return "name" if spec.arguments else ""
 
@@ -477,8 +496,8 @@ def _check_kind(kind: str) -> None:
 
 def _unknown(kind: Kind, name: str) -> str:
     """Return what to say of a name that there is not: what has it, and what is near."""
-    others = one_of([_one(other) for other in kinds_of(name)])
-    said = f"there is no {_one(kind)} named {name!r}" + (f", but a {others}" if others else "")
+    others = one_of([noun_of(other) for other in kinds_of(name)])
+    said = f"there is no {noun_of(kind)} named {name!r}" + (f", but a {others}" if others else "")
     if ":" in name:  # never imported: a config may be a stranger's
         return f"{said}; give the class a name: an entry point of its package in zoo.{kind}"
     members = _members(kind)
@@ -504,7 +523,7 @@ def _claimed_twice(name: str, found: list[_Claim]) -> str:
     return f"the name {name!r} is claimed by {owners}; uninstall one of them"
 
 
-def _one(kind: Kind) -> str:
+def noun_of(kind: Kind) -> str:
     """Return the name of one member of a kind, for messages."""
     return _nested.one_of_kind(kind)
 
