@@ -22,7 +22,7 @@ from zoo import _overrides, _source, _sweep, _yaml, registry
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
 from zoo._words import printable, show
-from zoo._yaml import Keys, Node, Place, Problem, merge
+from zoo._yaml import Keys, Node, Place, Problem, keys_of, merge
 from zoo.base import RUNTIME
 from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind
@@ -189,7 +189,7 @@ def set_by_run(kind: Kind) -> frozenset[str]:
 
     Those of a loss may be given: that they agree with the run is seen when it is built.
     """
-    return frozenset() if kind == "losses" else RUNTIME[kind]
+    return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
 
 
 def dump(config: Config) -> str:
@@ -394,17 +394,25 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     mostly stands for something that the class decides.
     """
     filled = {"name": spec["name"]}
-    for name, default, _ in registry.describe(kind, spec["name"]).parameters:
+    for name, default, _ in registry.parameters(kind, spec["name"]):
         if name in spec or _is_kept(kind, name, default):
             filled[name] = default
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    spec = spec | registry.rewrite_nested(kind, spec["name"], arguments, _nested_with_defaults)
     filled |= spec
     # A stranger's default may break the stranger's annotation.
     return spec if any(_component_problems(kind, (), filled)) else filled
 
 
+def _nested_with_defaults(_: Keys, spec: registry.NestedSpec) -> dict[str, Any]:
+    """Return a component within another as a map, its name in full, with its defaults."""
+    kind = cast("Kind", spec.kind)
+    return _with_defaults(kind, {"name": registry.full_name(kind, spec.name), **spec.arguments})
+
+
 def _is_kept(kind: Kind, name: str, default: object) -> bool:
     """Tell whether a default is part of the saved config."""
-    return type(default) in (bool, int, float, str) and name not in RUNTIME[kind]
+    return type(default) in (bool, int, float, str) and name not in registry.supplied(kind)
 
 
 def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
@@ -422,7 +430,7 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
         key: value for key, value in spec.items() if key not in {"name", *set_by_run(kind)}
     }
     for argument, message in registry.problems(kind, spec["name"], arguments):
-        inner = tuple((argument or "name").split("."))
+        inner = keys_of(argument or "name")
         if message.startswith("missing"):
             message += f"; give it in the file, or as {_dotted((*keys, *inner))}=..."
         yield (*keys, *inner), message
