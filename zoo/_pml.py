@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-from pathlib import Path
 
 from zoo._files import MOST_TEXT, read_bytes
 from zoo._source import find_spec
