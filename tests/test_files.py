@@ -11,8 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from killed import killed_at_every_step
 
+from zoo import _files
 from zoo._files import (
+    check_folder,
     check_regular,
     check_stored,
     file_digest,
@@ -21,6 +24,8 @@ from zoo._files import (
     read_bytes,
     read_json,
     read_text,
+    replace_file,
+    sweep,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -119,8 +124,7 @@ ASKED_BEFORE = {
     "models/_weights.py": {"torch.load"},
     "models/timm_family.py": {"importlib.import_module('safetensors.torch').load_file"},
     "zoo/_files.py": {"os.open", "np.load", "zipfile.ZipFile"},
-    "zoo/_neighbours.py": {"faiss.read_index"},
-    "zoo/cache.py": {"np.lib.format.open_memmap"},
+    "zoo/cache.py": {"np.lib.format.open_memmap", "np.fromfile"},
     "zoo/decoding.py": {"Image.open"},
     "zoo/results.py": {"torch.load", "zipfile.ZipFile"},
     "zoo/trained.py": {"np.load"},
@@ -129,6 +133,8 @@ ASKED_BEFORE = {
 
 OTHERS = {
     "zoo/_cli_use.py": {"indices.open"},  # an index: its files are read in zoo/_index_folder.py
+    "zoo/_job.py": {"open"},  # its stdin
+    "zoo/_neighbours.py": {"faiss.read_index"},  # from a file that open_regular has opened
     "zoo/_unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
     # of an archive that open_regular has opened, and of what is made of it
     "zoo/_yaml.py": {"path.open"},  # a pipe that the user names
@@ -165,3 +171,74 @@ def test_files_are_opened_to_be_read_by_zoo_files_alone():
         assert known <= found, f"{name}: {known - found}: is not there any more; take it off"
         if name in ASKED_BEFORE:
             assert re.search(r"\bcheck_(regular|stored)\(", path.read_text("utf-8")), name
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+
+
+@forks
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
+    path = tmp_path / "[a] file"
+    path.write_bytes(b"old")
+    seen = set()
+    for _ in killed_at_every_step(
+        tmp_path, lambda: replace_file(path, lambda file: file.write(b"new"))
+    ):
+        seen.add(path.read_bytes())
+        sweep(path)
+        assert names_in(tmp_path) == [path.name]
+    assert seen == {b"old", b"new"}
+    assert path.read_bytes() == b"new"
+
+
+def test_what_is_swept_is_surely_left_over(tmp_path):
+    path = tmp_path / "file"
+    left = f".file.{'0' * 32}.tmp"
+    others = [
+        ".file.tmp",
+        f".other.{'0' * 32}.tmp",
+        f".file.{'0' * 31}.tmp",
+        f"file.{'0' * 32}.tmp",
+    ]
+    for name in (left, *others):
+        (tmp_path / name).touch()
+    check_folder(path)
+    assert names_in(tmp_path) == sorted(others)
+
+
+def test_what_is_being_written_is_not_swept(tmp_path):
+    path = tmp_path / "file"
+
+    def write(file):
+        file.write(b"new")
+        sweep(path)
+        check_folder(path)
+
+    replace_file(path, write)
+    assert path.read_bytes() == b"new"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_what_is_swept_before_it_is_locked_is_opened_again(tmp_path, monkeypatch):
+    lock = _files._lock
+
+    def late(file, wait):
+        if wait:
+            sweep(tmp_path / "file")
+            monkeypatch.undo()
+        lock(file, wait)
+
+    monkeypatch.setattr(_files, "_lock", late)
+    replace_file(tmp_path / "file", lambda file: file.write(b"new"))
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert names_in(tmp_path) == ["file"]
+
+
+def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path):
+    with pytest.raises(_files.UserError, match="cannot be written"):
+        check_folder(tmp_path / ("x" * 240))
+    assert names_in(tmp_path) == []

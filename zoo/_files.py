@@ -7,11 +7,13 @@ import hashlib
 import io
 import json
 import os
+import re
 import stat
+import sys
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -30,6 +32,9 @@ MOST_TEXT = 64 << 20
 _WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
 _WRONG_NAMES |= {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 """What the system says of a path that the user should have written otherwise."""
+
+if sys.platform != "win32":
+    import fcntl
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -159,19 +164,55 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file beside its place, flush it to the disk and rename it into it.
 
     Whatever ends the process leaves the old file or the new one; others may write it meanwhile.
+    What a SIGKILL leaves beside it, :func:`sweep` removes.
 
     Raises:
         OSError: if that is impossible; nothing is left behind.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary, file = _open_temporary(path)
     try:
-        with temporary.open("xb") as file:
+        with file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+            if os.name == "nt":  # where an open file cannot be renamed
+                file.close()
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _open_temporary(path: Path) -> tuple[Path, BinaryIO]:
+    """Open a hidden file beside a place, locked for as long as it is open."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        file = temporary.open("xb")
+        with suppress(OSError):  # a file system without locks: nothing is swept there
+            _lock(file, wait=True)
+        if temporary.exists():  # not swept before it was locked
+            return temporary, file
+        file.close()
+
+
+def sweep(path: Path) -> None:
+    """Remove what writes of ``path`` that were killed left beside it.
+
+    The file of a write that goes on is locked, and stays.
+    """
+    left = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{32}\.tmp")
+    with suppress(OSError), os.scandir(path.absolute().parent) as entries:
+        for entry in [entry for entry in entries if left.fullmatch(entry.name)]:
+            with suppress(OSError), open_regular(entry.path) as file:
+                _lock(file, wait=False)
+                if os.name == "nt":  # where nobody can remove a file that is open
+                    file.close()
+                Path(entry.path).unlink()
+
+
+def _lock(file: BinaryIO, wait: bool) -> None:
+    """Lock a file until it is closed; without ``wait``, raise OSError if somebody else has."""
+    if sys.platform != "win32":
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 @contextmanager
@@ -203,7 +244,7 @@ def alone(path: Path, reporter: Reporter) -> Iterator[None]:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse, before hours of work, a file that could not be written.
+    """Refuse, before hours of work, a file that could not be written; :func:`sweep` beside it.
 
     Raises:
         UserError: its folder is not there or cannot be written, or it is a folder itself.
@@ -217,9 +258,10 @@ def check_folder(path: Path) -> None:
             raise UserError(f"{shown}: there is no folder {printable(str(folder))}; make it first")
         if _is_run(folder):
             raise UserError(f"{shown}: that is the folder of a run, whose files are its own")
-        trial = folder / f".{uuid.uuid4().hex}.tmp"
-        trial.touch()
-        trial.unlink()
+        sweep(path)
+        trial, file = _open_temporary(path)  # by a name as long as the one that it will have
+        file.close()
+        trial.unlink(missing_ok=True)
     except UserError:
         raise
     except (OSError, ValueError) as error:  # a null byte is the latter
