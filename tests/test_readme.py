@@ -34,7 +34,7 @@ def test_there_are_the_two_commands_and_each_sets_up_first():
     assert first.startswith("pip install ")
     assert first.endswith("&& zoo run configs/ice_glyphs.yaml")
     assert second.startswith("pip install ")
-    assert second.endswith("&& pytest -n auto --dist worksteal")
+    assert second.endswith('&& pytest -n auto --dist worksteal -m "not slow"')
 
 
 # Those of a section build on each other.
