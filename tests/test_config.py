@@ -612,9 +612,9 @@ def test_shipped_configs():
     paths = [path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "tables"]
     found = {path.relative_to(CONFIGS).with_suffix("").as_posix() for path in paths}
     assert set(shipped()) == {name for name in found if not name.startswith("base/")}
-    assert len(shipped()) == 65
-    assert len(found) == 71
-    assert len(NEEDED) == 11
+    assert len(shipped()) == 122
+    assert len(found) == 128
+    assert len(NEEDED) == 40
 
 
 @pytest.mark.parametrize("name", shipped())
