@@ -35,6 +35,7 @@ _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
 _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # in size; of arguments of losses and miners
 _PML = "pml."
+_PML_NAME = "pytorch-metric-learning"
 _T = TypeVar("_T")
 
 
@@ -103,6 +104,17 @@ def pml_names(kind: Kind) -> list[str]:
 def kinds_of(name: str) -> list[Kind]:
     """Return the kinds that have a component of that name."""
     return [kind for kind in KINDS if name in _claims(kind) or name in pml_names(kind)]
+
+
+def is_there(kind: Kind, name: str) -> bool:
+    """Tell whether somebody has a component of that name; imports nothing."""
+    return bool(_claims_of(kind, name))
+
+
+def plugin_of(kind: Kind, name: str) -> str | None:
+    """Return the distribution that a component is a plugin of; None if it needs no other."""
+    owners = {claim.distribution for claim in _claims_of(kind, name)}
+    return None if owners <= {_OWN, _PML_NAME} else ", ".join(sorted(owners))
 
 
 def component(kind: Kind, name: str) -> Component:
@@ -240,7 +252,7 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
         value = f"{cls.__module__}:{cls.__qualname__}"
         taken = [c for c in _claims(kind).get(name, []) if c.entry.value != value]
         if taken or name.startswith(_PML):
-            owner = taken[0].distribution if taken else "pytorch-metric-learning"
+            owner = taken[0].distribution if taken else _PML_NAME
             raise UserError(f"{kind}: the name {name!r} belongs to {owner}; choose another")
         entry = EntryPoint(name, value, f"zoo.{kind}")
         _registered[kind, name] = _Claim(entry, f"registered in {cls.__module__}", cls)
@@ -286,6 +298,16 @@ def _claim(kind: Kind, name: str) -> _Claim:
     """Return the one claim of a name, a family's for its members; UserError if there is none."""
     if not isinstance(name, str):
         raise UserError(f"names of {kind} are text, not {name!r}")
+    found = _claims_of(kind, name)
+    if not found:
+        raise UserError(_unknown(kind, name))
+    if len(found) > 1:
+        raise UserError(_claimed_twice(name, found))
+    return found[0]
+
+
+def _claims_of(kind: Kind, name: str) -> list[_Claim]:
+    """Return all claims of a name, those of its family if it has none of its own."""
     claims = _claims(kind)
     found = claims.get(name)
     if not found and "." in name and not name.endswith("*"):
@@ -294,12 +316,8 @@ def _claim(kind: Kind, name: str) -> _Claim:
         target = _pml.targets(kind).get(name.removeprefix(_PML))
         if target:
             entry = EntryPoint(name, target, f"zoo.{kind}")
-            found = [_Claim(entry, "pytorch-metric-learning")]
-    if not found:
-        raise UserError(_unknown(kind, name))
-    if len(found) > 1:
-        raise UserError(_claimed_twice(name, found))
-    return found[0]
+            found = [_Claim(entry, _PML_NAME)]
+    return found or []
 
 
 def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
@@ -354,7 +372,7 @@ def _check_member(kind: Kind, claim: _Claim, name: str, known: list[str]) -> str
         family = claim.entry.name
         hint = suggest(family[:-1] + member for member in near(variant, known))
         hint = hint or f"; `zoo show {kind} {family}` lists them"
-        raise UserError(f"{family[:-2]} has no {_one(kind)} named {variant!r}{hint}")
+        raise UserError(f"{family[:-2]} has no {noun_of(kind)} named {variant!r}{hint}")
     return variant
 
 
@@ -449,8 +467,8 @@ def _check_kind(kind: str) -> None:
 
 def _unknown(kind: Kind, name: str) -> str:
     """Return what to say of a name that there is not: what has it, and what is near."""
-    others = one_of([_one(other) for other in kinds_of(name)])
-    said = f"there is no {_one(kind)} named {name!r}" + (f", but a {others}" if others else "")
+    others = one_of([noun_of(other) for other in kinds_of(name)])
+    said = f"there is no {noun_of(kind)} named {name!r}" + (f", but a {others}" if others else "")
     if ":" in name:  # never imported: a config may be a stranger's
         return f"{said}; give the class a name: an entry point of its package in zoo.{kind}"
     members = _members(kind)
@@ -476,7 +494,7 @@ def _claimed_twice(name: str, found: list[_Claim]) -> str:
     return f"the name {name!r} is claimed by {owners}; uninstall one of them"
 
 
-def _one(kind: Kind) -> str:
+def noun_of(kind: Kind) -> str:
     """Return the name of one member of a kind, for messages."""
     return {"losses": "loss", "datasets": "data set"}.get(kind, kind[:-1])
 

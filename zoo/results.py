@@ -117,6 +117,7 @@ class Result(_Trained):
     recall_of_features: dict[_K, _Share] = {}
     measures: dict[_Measure, Annotated[float, Field(ge=-1, le=1)]] = {}  # AMI may be below 0
     validation: _Validation | None = None
+    plugins: dict[str, str] = {}
 
 
 class Candidate(_Trained):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import random
 import shlex
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +21,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from zoo import _signals, environment, registry
 from zoo import config as configuration
-from zoo import environment, registry
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
+from zoo._plugins import plugins_of
 from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.cache import CachedImages, decoded_once
@@ -385,8 +385,10 @@ class _Training:
                 self._tell(report)
                 if stopped() or self._due(self.config.train.checkpoint_every):
                     self._save(batch.state)
-                if stopped() and trainer.iteration < total:
-                    raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
+                if stopped():
+                    break
+            if stopped():  # at the end too: to measure takes long, and can be done later
+                raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
         self.clock.stop()
         if self.chosen is not None:
             self.chosen.restore(self.experiment.embedder)
@@ -533,6 +535,7 @@ def _result(
         },
         "images_per_second": round(clock.images / clock.seconds, 1) if clock.seconds else None,
         "precision": experiment.precision,
+        "plugins": plugins_of(config),
         "versions": environment.versions(),
         "hardware": environment.hardware(experiment.device),
         "git": environment.git_state(),
@@ -656,20 +659,5 @@ def _default_workers(device: torch.device, dataset: ImageDataset) -> int:
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is not held back."""
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    with _signals.heard_by(asked.set, once=True):
         yield asked.is_set
-        return
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(signum: int, frame: Any) -> None:
-        asked.set()
-        for s, handler in before.items():
-            signal.signal(s, handler)
-
-    for s in before:
-        signal.signal(s, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
