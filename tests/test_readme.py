@@ -49,7 +49,7 @@ ZOO = sorted(
 
 
 def test_the_commands_are_found():
-    assert len(ZOO) == 12
+    assert len(ZOO) == 13
     assert [len(parts) for parts in IN_ORDER.values()] == [4, 5]
 
 
