@@ -43,6 +43,7 @@ def test_a_malformed_config_ends_with_2_and_a_line_for_each_problem(command, cas
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_no_traceback_from_the_real_process(tmp_path):
     (tmp_path / "x.yaml").write_text(
         "extends: ice_glyphs\nloss: {scael: 3}\ntrain: {iteratons: 3}\n"

@@ -154,6 +154,7 @@ def test_levels_weigh_alike(tmp_path):
     np.testing.assert_allclose(np.linalg.norm(levels, axis=2), 3**-0.5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_network_that_was_not_trained_is_the_one_that_its_seed_makes(tmp_path):
     run = train(tmp_path, "train.iterations=0")
     torch.manual_seed(99)

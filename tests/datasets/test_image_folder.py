@@ -525,6 +525,7 @@ def test_nothing_is_said_when_all_is_well(either, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BIRDS.is_dir(), reason="the birds are not here")
 def test_birds():
     train, test = both(BIRDS)
