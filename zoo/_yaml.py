@@ -192,7 +192,14 @@ def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
 
     A map with another ``name`` is another component, to which the inherited arguments mean nothing:
     it replaces the map below it. A config as a whole may change its name and still inherit.
+    Text stands for a map with that name; a map of numbers changes items of a list.
     """
+    base, over = spelled_out(base, over), spelled_out(over, base)
+    if _fits(over, base):
+        items = dict(enumerate(base.value)) | {
+            i: merge(base.value[i], node, (*keys, i)) for i, node in over.value.items()
+        }
+        return Node(list(items.values()), base.place)
     if not isinstance(base.value, dict) or not isinstance(over.value, dict):
         return over
     if keys and _name(over) not in (None, _name(base)) and _name(base) is not None:
@@ -201,6 +208,20 @@ def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
     for key, node in over.value.items():
         merged[key] = merge(merged[key], node, (*keys, key)) if key in merged else node
     return Node(merged, base.place)
+
+
+def spelled_out(node: Node, beside: Node) -> Node:
+    """Return a component's name as a map with that name, where the other is written as a map."""
+    if isinstance(node.value, str) and isinstance(beside.value, dict):
+        return Node({"name": node}, node.place)
+    return node
+
+
+def _fits(over: Node, base: Node) -> bool:
+    """Tell whether a map is one of places in a list."""
+    if not isinstance(over.value, dict) or not isinstance(base.value, list) or not over.value:
+        return False
+    return all(key in range(len(base.value)) for key in over.value)
 
 
 def _name(node: Node) -> object:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import sys
 import traceback
 import warnings
@@ -284,11 +283,11 @@ def _run(
     checked: Config, overrides: list[str], restart: bool, reporter: Reporter
 ) -> dict[str, Any]:
     """Run an experiment; say what ended it and how to go on, if that is not its last iteration."""
-    from zoo import environment, runner
+    from zoo import _signals, environment, runner
     from zoo.train import DivergedError
 
     environment.keep_freed_memory()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
+    _signals.end_as_ctrl_c_does()
     try:
         return runner.run(checked, overrides, restart=restart, reporter=reporter)
     except runner.InterruptedRunError as error:
