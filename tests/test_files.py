@@ -120,7 +120,7 @@ ASKED_BEFORE = {
     "models/timm_family.py": {"importlib.import_module('safetensors.torch').load_file"},
     "zoo/_files.py": {"os.open", "np.load", "zipfile.ZipFile"},
     "zoo/_neighbours.py": {"faiss.read_index"},
-    "zoo/cache.py": {"np.lib.format.open_memmap"},
+    "zoo/cache.py": {"np.lib.format.open_memmap", "np.fromfile"},
     "zoo/decoding.py": {"Image.open"},
     "zoo/results.py": {"torch.load", "zipfile.ZipFile"},
     "zoo/trained.py": {"np.load"},
@@ -129,6 +129,7 @@ ASKED_BEFORE = {
 
 OTHERS = {
     "zoo/_cli_use.py": {"indices.open"},  # an index: its files are read in zoo/_index_folder.py
+    "zoo/_job.py": {"open"},  # stdin
     "zoo/_unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
     # of an archive that open_regular has opened, and of what is made of it
     "zoo/_yaml.py": {"path.open"},  # a pipe that the user names

@@ -62,7 +62,7 @@ def _harmless_usage() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = harmless(error.message)
+        vars(error)["message"] = harmless(error.message)
         raise
 
 
