@@ -35,7 +35,7 @@ from zoo._files import (
     replace_file,
 )
 from zoo._words import printable
-from zoo.errors import UserError, did_you_mean, one_of
+from zoo.errors import UserError, did_you_mean, one_of, out_of_memory
 from zoo.schema import MOST_ITERATIONS, Config
 
 if TYPE_CHECKING:
@@ -296,6 +296,8 @@ class RunFolder:
             if not _is_count(state["iteration"]):
                 raise ValueError("no such iteration")
         except Exception as error:
+            if out_of_memory(error):
+                raise
             raise UserError(
                 f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
                 "start again with --restart"
