@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import PIL
-from rich.console import Console
 from rich.progress import track
 
-from zoo._files import replace_file
+from zoo._files import open_regular, read_json, replace_file
 from zoo.base import cache_dir
 from zoo.decoding import open_image, to_rgb, why_unreadable
 from zoo.errors import UserError
+from zoo.progress import stderr
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def forget_others(root: Path, digests: Mapping[str, str]) -> list[str]:
 def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
     """Return what is to be remembered of a good file, or what is wrong with it."""
     try:
-        with (root / name).open("rb") as file:
+        with open_regular(root / name) as file:
             status = os.fstat(file.fileno())
             if status.st_size == 0:
                 return "empty file"
@@ -137,9 +137,15 @@ def _store(root: Path) -> Path:
 
 def _recall(store: Path) -> dict[str, _Seen]:
     try:
-        return {name: _Seen(*seen) for name, seen in json.loads(store.read_bytes()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # none yet, or not one of ours
+        found = {name: _Seen(*seen) for name, seen in read_json(store).items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # none yet, or damaged
         return {}
+    return {name: seen for name, seen in found.items() if _fits(seen)}
+
+
+def _fits(seen: _Seen) -> bool:
+    """Tell whether what was read is of the types that were written."""
+    return all(type(one) is int for one in seen[:4]) and isinstance(seen.digest, str)
 
 
 # ---- small things
@@ -180,6 +186,6 @@ def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 def show_progress(items: Iterable[T], total: int, text: str) -> Iterator[T]:
     """Yield the items, with a bar on stderr if that is a terminal."""
-    console = Console(stderr=True)
+    console = stderr()
     hidden = not console.is_terminal
     yield from track(items, text, total, console=console, transient=True, disable=hidden)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zoo._files import check_stored, open_regular
 from zoo.errors import UserError
 
 _SHOWN = 10  # names listed of each kind of mismatch; a wrong file would give hundreds
@@ -58,6 +59,8 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
             what += f" (seen from {str(Path.cwd())!r})"
         raise UserError(f"weights {path}: {what}; name a file that torch.save has written")
     try:
+        if _is_zip(path):  # not of before torch 1.6
+            check_stored(path)
         state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - of a damaged file it raises about any kind
         raise UserError(f"weights {path}: {_why_unreadable(error)}") from None
@@ -73,6 +76,11 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     if all(name.startswith("module.") for name in state):
         return {name.removeprefix("module."): value for name, value in state.items()}
     return dict(state)
+
+
+def _is_zip(path: Path) -> bool:
+    with open_regular(path) as file:
+        return file.read(4) == b"PK\3\4"
 
 
 def load_matching(
@@ -151,6 +159,8 @@ def _fault(value: Tensor) -> str | None:
         return "has a shape but no values"
     if value.is_complex():
         return "is complex"
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        return "has more values than are in the file"
     return None if value.isfinite().all() else "holds NaN or infinity"
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from zoo._files import check_regular
 from zoo.base import Preprocess
 from zoo.errors import UserError, did_you_mean
 
@@ -159,6 +160,7 @@ def _read(path: str) -> dict[str, Tensor]:
         return read_state(path)
     file = Path(path).expanduser()
     try:
+        check_regular(file)
         state: dict[str, Tensor] = importlib.import_module("safetensors.torch").load_file(file)
     except Exception as error:  # noqa: BLE001 - missing, damaged, or of another kind
         raise UserError(f"weights {path}: cannot be read as safetensors: {error}") from None

@@ -112,12 +112,10 @@ def test_stopped_and_killed_it_ends_as_if_nothing_had_been(photographs, tmp_path
         assert torch.equal(weight, ends[1]["embedder"][name]), name
 
 
-def test_a_process_that_is_about_to_stop_is_waited_for(monkeypatch):
+def test_the_process_of_a_run_tells_its_recall(monkeypatch):
     from zoo import environment
 
     def run(config, reporter, test):
-        if len(told) < 3:
-            raise BusyError("runs/x: another process is at this run")
         reporter.say("not to be heard")
         held_out = {"validation": {"recall": {"1": 0.75}}}
         return {"recall": {"10": 0.5, "2": 0.25}} if test else held_out
@@ -125,16 +123,9 @@ def test_a_process_that_is_about_to_stop_is_waited_for(monkeypatch):
     told = []
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(environment, "keep_freed_memory", lambda: None)
-    monkeypatch.setattr(_job.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(_job.time, "sleep", lambda _: None)
-    monkeypatch.setattr(_job, "_PATIENCE", 1e9)
     assert _job._run(None, lambda **event: told.append(event)) == 0.25
-    assert told == [{"state": "waits for another process"}] * 3
     assert _job._run(None, lambda **event: told.append(event), test=False) == 0.75
-    told.clear()
-    monkeypatch.setattr(_job, "_PATIENCE", -1.0)
-    with pytest.raises(BusyError):
-        _job._run(None, lambda **event: told.append(event))
+    assert told == []
 
 
 def test_what_is_expected_to_go_wrong_is_told_in_one_line():

@@ -27,7 +27,7 @@ from zoo.base import (
     data_dir,
     given_folder,
 )
-from zoo.errors import FAILURES, UserError, blame
+from zoo.errors import FAILURES, UserError, blame, out_of_memory
 from zoo.progress import Reporter
 
 _SPLITS: tuple[Split, ...] = get_args(Split)
@@ -58,6 +58,8 @@ def survey(name: str, root: str | None = None) -> Survey:
     except UserError:
         raise
     except FAILURES as error:
+        if out_of_memory(error):
+            raise
         raise blame(f"verifying {name}", error) from error
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from zoo._files import MOST_TEXT, read_bytes
+
 
 class Text(NamedTuple):
     """What the source says of a class, and what is visibly wrong with its module.
@@ -41,7 +43,7 @@ def read(target: str) -> Text:
     if path is None:
         return Text(broken=f"there is no module {module}")
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_bytes(path, MOST_TEXT))
     except (SyntaxError, ValueError, OSError) as error:
         return Text(broken=f"{type(error).__name__}: {error}")
     broken = _import_problem(tree) or (None if name else no_class(module))
@@ -130,7 +132,7 @@ def _definition(module: str, name: str) -> tuple[str, ast.AST]:
     """
     path = _find_source(module)
     found: list[tuple[str, ast.AST]] = []
-    for node in ast.parse(path.read_bytes()).body if path else []:
+    for node in ast.parse(read_bytes(path, MOST_TEXT)).body if path else []:
         if isinstance(node, ast.ClassDef) and node.name == name and not node.decorator_list:
             found.append((module, node))
         elif isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:

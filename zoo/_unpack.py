@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zoo._files import alone, cannot_write
+from zoo._files import alone, cannot_write, open_regular
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -113,7 +113,7 @@ def _extract(archive: Path, tree: _Tree, reporter: Reporter) -> None:
         OSError: the disk does not take it.
     """
     try:
-        file = archive.open("rb")
+        file = open_regular(archive)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{str(archive)!r}: cannot be read ({reason})") from error

@@ -36,8 +36,9 @@ from rich.filesize import decimal
 from torch import Tensor
 
 from zoo import environment
+from zoo._files import check_regular, read_bytes
 from zoo.base import Finding, ImageDataset, cache_dir
-from zoo.errors import UserError
+from zoo.errors import MachineError, UserError
 from zoo.pipeline import evaluation_batches
 from zoo.progress import Reporter
 from zoo.schema import Images
@@ -350,7 +351,7 @@ def _check_room(files: list[_File]) -> None:
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(there).free
     if needed > free:
-        raise UserError(
+        raise MachineError(
             f"images.cache needs {decimal(needed)} in {str(folder)!r}, where {decimal(free)} are "
             f"free; {_WAY_OUT}"
         )
@@ -380,7 +381,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(
+        raise MachineError(
             f"images.cache: {str(path)!r} cannot be written ({reason}); {_WAY_OUT}"
         ) from error
 
@@ -396,8 +397,9 @@ def _kept(path: Path) -> _Kept:
     Raises:
         Exception: of any kind, if there are none or the file is damaged.
     """
+    check_regular(path)
     pixels = np.lib.format.open_memmap(path, mode="r")
-    sums = np.fromfile(_sums_of(path), _SUM)
+    sums = np.frombuffer(read_bytes(_sums_of(path), len(pixels) * _SUM.itemsize), _SUM)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != len(sums):
         raise ValueError(f"{path}: no images")
     with warnings.catch_warnings():  # torch has no read-only tensors, and says so

@@ -218,11 +218,13 @@ def classes_of(runs: Sequence[Tested]) -> NDArray[np.int64] | str:
 
 
 def _classes_in_data(run: Tested) -> NDArray[np.int64] | str:
-    from zoo import config, runner
-    from zoo.results import CONFIG
+    from zoo import runner
+    from zoo._plugins import check_there
 
     try:
-        dataset = runner.build_dataset(config.load(run.folder.path / CONFIG), "test")
+        settings = run.folder.config()
+        check_there(run.folder, "datasets", settings.dataset.name)
+        dataset = runner.build_dataset(settings, "test")
     except UserError as error:
         return printable(str(error).splitlines()[0])
     if dataset.fingerprint() != run.result["dataset"].get("fingerprint"):

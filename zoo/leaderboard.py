@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 
 from zoo import _select, _shape, _table_runs, _table_shape, _table_text
 from zoo._board import Board, Row, boards
@@ -21,6 +21,7 @@ from zoo._scores import Score, Spread, average
 from zoo._table import Table
 from zoo._words import counted, printable
 from zoo.errors import UserError
+from zoo.progress import Terminal
 from zoo.results import CONFIG, RESULT, RunFolder
 
 __all__ = [
@@ -112,7 +113,7 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
         standalone: for latex: whether it is a document of its own.
     """
     if kind == "text":
-        console = Console(width=_WIDTH, highlight=False, emoji=False, color_system=None)
+        console = Terminal(width=_WIDTH, color_system=None)
         with console.capture() as captured:
             for table in made:
                 console.print(_table_text.render(table, _WIDTH), "")

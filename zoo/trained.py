@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zoo import _gather, runner
-from zoo import config as configuration
+from zoo._files import check_stored
 from zoo._gather import Gathered
+from zoo._plugins import check_there
+from zoo._words import printable
 from zoo.base import ImageDataset
 from zoo.decoding import MAX_PIXELS, load_rgb, to_rgb
 from zoo.embedder import Embedder
@@ -153,8 +155,9 @@ class Trained:
         """Return the images that the run was tested on, from where they were.
 
         Raises:
-            UserError: if they are not there any more.
+            UserError: if they are not there any more, or the plugin that reads them.
         """
+        check_there(self.folder, "datasets", self.config.dataset.name)
         return runner.build_dataset(self.config, "test")
 
     def embed_test(self, reporter: Reporter | None = None) -> Embedded:
@@ -232,7 +235,8 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         embeddings = model(["a.jpg", "b.jpg"])  # float32 (2, 512), of length 1
         cosine = embeddings[0] @ embeddings[1]
 
-    Nothing else of the run is needed: not its images, not the weights that it began with.
+    Nothing else of the run is needed: not its images, not the weights that it began with, no plugin
+    that it was trained with, except one that has the backbone.
 
     Args:
         run: the folder of a run, its name in ``runs/``, or the beginning of that if it is the only
@@ -243,21 +247,34 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         UserError: if there is no such run, or its checkpoint cannot be read.
     """
     folder = RunFolder.find(run)
-    config = configuration.load(folder.path / CONFIG)
-    state = folder.load_checkpoint()
+    config = folder.config()
+    state = folder.network(config)
     if state is None and config.train.iterations:
         raise UserError(
             f"{folder.path}: has no checkpoint.pt, so there is no network in it; the folder may be "
             "of a run that has just begun, or a copy of results alone"
         )
     chosen = choose_device(device)
-    embedder = runner.build_embedder(config if state is None else _without_weights(config), chosen)
+    embedder = _build(folder, config if state is None else _without_weights(config), chosen)
     if state is not None:
         _restore(embedder, state, folder)
         if state["iteration"] < config.train.iterations:
             done = f"iteration {state['iteration']} of {config.train.iterations}"
             warnings.warn(f"{folder.path}: the run is not finished; this is {done}", stacklevel=2)
     return Trained(folder, config, embedder)
+
+
+def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:
+    """Return the network that the config of a run asks for; of its components, it takes only one.
+
+    Raises:
+        UserError: the backbone is not there, or does not take the arguments of the config.
+    """
+    check_there(folder, "backbones", config.model.backbone.name)
+    try:
+        return runner.build_embedder(config, device)
+    except UserError as error:
+        raise UserError(printable(f"{folder.path / CONFIG}: model.backbone: {error}")) from error
 
 
 class _Given:
@@ -335,6 +352,7 @@ def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> No
 def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
     """Return embeddings that were kept; None if there are none, or of others."""
     try:
+        check_stored(path)
         with np.load(path, allow_pickle=False) as kept:
             embeddings: NDArray[np.float32] = kept["embeddings"]
             fits = embeddings.dtype == np.float32 and embeddings.shape == shape
