@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -43,6 +43,7 @@ class _Seen(NamedTuple):
 
     size: int
     mtime_ns: int
+    ctime_ns: int
     pixels: int
     digest: str
 
@@ -50,8 +51,9 @@ class _Seen(NamedTuple):
 def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
     """Decode and hash the files ``root/name``, but for those that have not changed since.
 
-    What is remembered of good files lies in the cache folder, one file for each root. Bad files are
-    tried at every call.
+    What is remembered of good files lies in the cache folder, one file for each root. A file counts
+    as changed if its size, its time of modification or that of its status (ctime) has; who changes
+    the content may set the former back, the latter not. Bad files are tried at every call.
     """
     names = list(names)
     store = _store(root)
@@ -76,13 +78,20 @@ def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
     return Scan(good, unreadable)
 
 
-def forget(root: Path, names: Iterable[str]) -> None:
-    """Drop what is remembered of some files: they have changed, though nothing shows it."""
+def forget_others(root: Path, digests: Mapping[str, str]) -> list[str]:
+    """Drop what is remembered of files that have another content, by name, than what was read.
+
+    Returns:
+        those that have changed though their size and times have not.
+    """
     store = _store(root)
     seen = _recall(store)
-    if not seen.keys().isdisjoint(names := set(names)):
-        kept = {name: one for name, one in seen.items() if name not in names}
+    others = [name for name in digests.keys() & seen.keys() if seen[name].digest != digests[name]]
+    secret = [name for name in others if _unchanged(root, name, seen[name], seen[name].pixels)]
+    if others:
+        kept = {name: one for name, one in seen.items() if name not in others}
         save(store, lambda file: file.write(json.dumps(kept).encode()))
+    return sorted(secret)
 
 
 def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
@@ -102,7 +111,7 @@ def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
                 to_rgb(image)
     except Exception as error:  # noqa: BLE001 a broken file makes a decoder raise nearly anything
         return why_unreadable(error)
-    return _Seen(status.st_size, status.st_mtime_ns, pixels, digest.hexdigest())
+    return _Seen(*_stamp(status), pixels, digest.hexdigest())
 
 
 def _unchanged(root: Path, name: str, seen: _Seen | None, max_pixels: int) -> bool:
@@ -112,7 +121,12 @@ def _unchanged(root: Path, name: str, seen: _Seen | None, max_pixels: int) -> bo
         status = os.stat(f"{root}/{name}")  # noqa: PTH116 a hundred thousand Paths take seconds
     except OSError:
         return False
-    return (status.st_size, status.st_mtime_ns) == (seen.size, seen.mtime_ns)
+    return _stamp(status) == seen[:3]
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    """Return what shows, without reading a file, that it has changed."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _store(root: Path) -> Path:
@@ -131,8 +145,7 @@ def _recall(store: Path) -> dict[str, _Seen]:
 
 def _fits(seen: _Seen) -> bool:
     """Tell whether what was read is of the types that were written."""
-    numbers = (seen.size, seen.mtime_ns, seen.pixels)
-    return all(type(one) is int for one in numbers) and isinstance(seen.digest, str)
+    return all(type(one) is int for one in seen[:4]) and isinstance(seen.digest, str)
 
 
 # ---- small things

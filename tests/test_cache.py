@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo import UserError, cache, runner
+from zoo import UserError, _data, cache, registry, runner
 from zoo.config import load
 from zoo.datasets.m_per_class import MPerClassSampler
 from zoo.pipeline import evaluation_batches, same_planes, training_batches
@@ -24,6 +24,7 @@ from zoo.results import RunFolder
 from zoo.schema import Images
 
 QUIET = Reporter(quiet=True)
+SPLITS = ("train", "test")
 META = torch.device("meta")
 
 
@@ -379,6 +380,50 @@ def test_checksums_that_are_lost_cost_a_new_start(folder):
     again = Photographs()
     assert torch.equal(keep(again).images, wanted)
     assert len(again.asked) == 41
+
+
+# ---- zoo data verify
+
+
+def swap(path, value):
+    """Change the content of an image, but neither its size nor a time that counts."""
+    Image.new("RGB", (40, 40), (value, 0, 7)).save(path, compress_level=0)
+
+
+def test_verify_compares_what_is_kept_with_the_images(tmp_path, folder):
+    root = tmp_path / "photographs"
+    for i, inner in enumerate(("train/a", "train/b", "test/c", "test/d")):
+        for j in range(3):
+            (root / inner).mkdir(parents=True, exist_ok=True)
+            swap(root / inner / f"{j}.png", 3 * i + j)
+    both = [registry.build("datasets", "image_folder", root=str(root), split=s) for s in SPLITS]
+    kept = cache.decoded_once(both, 24, workers=0, reporter=QUIET)
+    cache.decoded_once(both, 20, workers=0, reporter=QUIET)
+
+    def doubts():
+        found = _data.survey("image_folder", str(root)).findings
+        return [one for one in found if one.severity != "note"]
+
+    assert not doubts()
+    damage(kept[0].path, 128 + 1728 * 2)
+    (finding,) = doubts()
+    assert (finding.severity, finding.where) == ("warning", str(kept[0].path))
+    assert finding.what.endswith("decodes them again; by number: 2")
+    assert not kept[0].path.exists()
+    assert len(list(folder.glob("*.npy"))) == 3
+    assert not doubts()
+
+
+def test_verify_sees_images_that_a_fingerprint_does_not_show():
+    """That of the benchmarks is of names and sizes alone."""
+    data = Photographs()
+    kept = keep(data)
+    assert not list(cache.compare(data))
+    data.pictures[7] = 255 - data.pictures[7]
+    (finding,) = cache.compare(data)
+    assert finding.what.endswith("by number: 7")
+    again = keep(data)
+    assert not torch.equal(again.images[7], kept.images[7])
 
 
 # ---- what is refused

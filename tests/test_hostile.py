@@ -134,11 +134,10 @@ def weights(path):
 
 
 def safetensors(path):
-    pytest.importorskip("safetensors.torch")
-    from zoo.models.timm_family import _read
+    from zoo.models._weights import read_state
 
     path.rename(path.with_suffix(".safetensors"))
-    _read(str(path.with_suffix(".safetensors")))
+    read_state(path.with_suffix(".safetensors"))
 
 
 def matlab(path):
@@ -259,15 +258,14 @@ def test_kept_embeddings_and_weights_that_are_bombs(tmp_path):
 
 
 def test_a_header_of_safetensors_that_promises_too_much(tmp_path):
-    pytest.importorskip("safetensors.torch")
-    from zoo.models.timm_family import _read
+    from zoo.models._weights import read_state
 
     path = tmp_path / "w.safetensors"
     tensor = {"w": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}
     for size, header in ((1 << 60, b"{}"), (None, json.dumps(tensor).encode())):
         path.write_bytes((size or len(header)).to_bytes(8, "little") + header + bytes(64))
         with pytest.raises(UserError, match="cannot be read as safetensors"):
-            _read(str(path))
+            read_state(path)
 
 
 # ---- what steers a terminal

@@ -6,12 +6,13 @@ file. While it is made it is called ``.part``, and its header counts the images 
 disk for sure: whatever stops the work, the next start goes on from there.
 
 Beside it lies a ``.crc32``: the checksum of each image, little-endian uint32. An image is compared
-with it when a process reads it for the first time, which costs a tenth of decoding it.
+with it when it is read for the first time, which costs a twentieth of decoding it.
 """
 
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import math
 import os
@@ -35,8 +36,8 @@ from rich.filesize import decimal
 from torch import Tensor
 
 from zoo import environment
-from zoo._files import check_regular
-from zoo.base import ImageDataset, cache_dir
+from zoo._files import check_regular, read_bytes
+from zoo.base import Finding, ImageDataset, cache_dir
 from zoo.errors import MachineError, UserError
 from zoo.pipeline import evaluation_batches
 from zoo.progress import Reporter
@@ -48,6 +49,11 @@ _UNTIL_SURE = 1024  # images, after which they are flushed to the disk
 _WORTH_A_WORKER = 256  # images
 _SUM = np.dtype("<u4")
 
+_STALE = (
+    "images were kept otherwise than they are now, and results may be of those: the file was "
+    "damaged, or the images were changed and their size was not; it is removed, and the next run "
+    "decodes them again; by number"
+)
 _WAY_OUT = "make room, set ZOO_CACHE to another folder, or set images.cache=false"
 
 
@@ -69,7 +75,8 @@ class CachedImages:
         self.labels, self.class_names = dataset.labels, dataset.class_names
         self.images, self._sums = _kept(path)
         # Shared with the workers, so that an image is compared once and not by each of them.
-        self._sound = torch.zeros(len(self.images), dtype=torch.bool).share_memory_()
+        nothing = torch.zeros(len(self.images), dtype=torch.bool)
+        self._sound: Tensor = nothing.share_memory_()  # type: ignore[no-untyped-call]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -150,13 +157,47 @@ def decoded_once(
     return [CachedImages(file.dataset, file.path) for file in files]
 
 
+def compare(dataset: ImageDataset) -> Iterator[Finding]:
+    """Decode the images of a data set again, and yield what was kept of them otherwise.
+
+    Such files, which are damaged or of images that have changed since, are removed.
+    """
+    for path in _folder().glob(f"{glob.escape(type(dataset).__name__)}-*.npy"):
+        side = path.stem.split("-")[-2]
+        file = _File(dataset, int(side)) if side.isdecimal() else None
+        if file is not None and file.path == path and file.is_whole():
+            differing = sorted(_differing(file))
+            if differing:
+                path.unlink()
+                yield Finding("warning", f"{_STALE}: {_some(differing)}", str(path))
+
+
+def _differing(file: _File) -> Iterator[int]:
+    kept = _kept(file.path)
+    shape = kept.images.shape[1:]
+    batches = evaluation_batches(
+        file.dataset, file.images, batch_size=_AT_A_TIME, workers=file.workers(len(kept.sums))
+    )
+    batches = Reporter().track(batches, -(-len(kept.sums) // _AT_A_TIME), "comparing")
+    images = (image for batch in batches for image in batch)
+    for index, (now, written) in enumerate(zip(images, kept.sums, strict=True)):
+        planes = max(len(now), shape[0])  # gray that is kept among images in colour
+        if not written == _sum(kept.images[index]) == _sum(now.expand(planes, *shape[1:])):
+            yield index
+
+
+def _some(indices: list[int]) -> str:
+    more = f" and {len(indices) - 5:,} more" if len(indices) > 5 else ""
+    return ", ".join(map(str, indices[:5])) + more
+
+
 class _File:
     """Where the images of a data set are kept, and what is to be there."""
 
     def __init__(self, dataset: ImageDataset, side: int) -> None:
         self.dataset, self.images = dataset, Images(resize=side)
         name = f"{type(dataset).__name__}-{side}-{_key(dataset, side)}"
-        self.path = cache_dir() / "images" / f"{name}.npy"
+        self.path = _folder() / f"{name}.npy"
         self.part = self.path.with_suffix(".part")
 
     def is_whole(self) -> bool:
@@ -183,6 +224,10 @@ class _File:
     def begun(self) -> int:
         """Return the bytes that are written already."""
         return self.part.stat().st_size if self.part.exists() else 0
+
+    def workers(self, images: int) -> int:
+        """Return how many processes are worth their start."""
+        return min(environment.cores(), images // _WORTH_A_WORKER)
 
     def begun_files(self) -> tuple[Path, Path]:
         """Return the files that grow: the images and their checksums."""
@@ -228,7 +273,7 @@ def _fill(growing: _Growing, file: _File, workers: int | None, reporter: Reporte
         file.images,
         batch_size=_AT_A_TIME,
         start=growing.count,
-        workers=min(environment.cores(), left // _WORTH_A_WORKER) if workers is None else workers,
+        workers=file.workers(left) if workers is None else workers,
     )
     try:
         for batch in reporter.track(batches, -(-left // _AT_A_TIME), "decoding"):
@@ -299,7 +344,7 @@ class _Growing:
 
 def _check_room(files: list[_File]) -> None:
     """Refuse to begin what would end with a full disk."""
-    folder = cache_dir() / "images"
+    folder = _folder()
     wanted = sum(file.size() for file in files)
     with _told(folder):
         needed = wanted - sum(file.begun() for file in files)
@@ -353,9 +398,8 @@ def _kept(path: Path) -> _Kept:
         Exception: of any kind, if there are none or the file is damaged.
     """
     check_regular(path)
-    check_regular(_sums_of(path))
     pixels = np.lib.format.open_memmap(path, mode="r")
-    sums = np.fromfile(_sums_of(path), _SUM)
+    sums = np.frombuffer(read_bytes(_sums_of(path), len(pixels) * _SUM.itemsize), _SUM)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != len(sums):
         raise ValueError(f"{path}: no images")
     with warnings.catch_warnings():  # torch has no read-only tensors, and says so
@@ -363,12 +407,16 @@ def _kept(path: Path) -> _Kept:
         return _Kept(torch.from_numpy(pixels), sums)
 
 
+def _folder() -> Path:
+    return cache_dir() / "images"
+
+
 def _sums_of(path: Path) -> Path:
     return path.with_suffix(".crc32")
 
 
 def _sum(image: Tensor) -> int:
-    return zlib.crc32(image.contiguous().numpy())
+    return zlib.crc32(image.contiguous().numpy().data)
 
 
 def _key(dataset: ImageDataset, side: int) -> str:

@@ -382,8 +382,8 @@ def _cut(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
         image = _resized_crop(scaled, images.crop, images.scale)
     else:
         scaled = _at_least(scaled, images.crop - 2 * images.pad)
-        room = [side + 2 * images.pad for side in (scaled.height, scaled.width)]
-        top, left = _offset(draw, *room, images.crop)
+        border = 2 * images.pad
+        top, left = _offset(draw, scaled.height + border, scaled.width + border, images.crop)
         image = scaled.part(top - images.pad, left - images.pad, images.crop, images.crop)
     if images.mirror and draw[2] < 0.5:
         image = TF.horizontal_flip(image)
