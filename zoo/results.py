@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from zoo import _yaml
+from zoo._checked import checked
 from zoo._files import replace_file
 from zoo._words import printable
 from zoo.errors import UserError, did_you_mean, one_of
@@ -133,15 +134,18 @@ class BusyError(UserError):
 class RunFolder:
     """The folder of one run: ``<output>/<config>-<digest>-s<seed>``."""
 
+    @checked
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     @classmethod
+    @checked
     def of(cls, config: Config) -> RunFolder:
         """Return the folder that a config's run has."""
         return cls(Path(config.output) / config.run_name())
 
     @classmethod
+    @checked
     def find(cls, run: str | Path, directory: str | Path = "runs") -> RunFolder:
         """Return the folder of a run that is named in any way that says which one it is.
 

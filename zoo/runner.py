@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from zoo import config as configuration
 from zoo import environment, registry
+from zoo._checked import checked
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
@@ -66,6 +67,7 @@ class Experiment:
     sampler: BatchSampler | None = None
 
 
+@checked
 def run(
     config: Config | str | Path,
     overrides: Sequence[str] = (),
