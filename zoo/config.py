@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 from pydantic import ValidationError
 
 from zoo import _overrides, _source, _sweep, _yaml, registry
+from zoo._checked import checked
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
 from zoo._words import printable, show
@@ -46,6 +47,7 @@ class Variant:
     settings: dict[str, Any]
 
 
+@checked
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a config of one experiment and check all of it.
 
@@ -67,6 +69,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     return variants[0].config
 
 
+@checked
 def load_all(
     source: str | Path,
     overrides: Sequence[str] = (),
@@ -192,6 +195,7 @@ def set_by_run(kind: Kind) -> frozenset[str]:
     return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
 
 
+@checked
 def dump(config: Config) -> str:
     """Return YAML that loads as an equal config."""
     return _yaml.dump(config.resolved())

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import zoo
+from zoo._checked import checked
 from zoo._files import cannot_write, check_folder, read_json
 from zoo._words import printable
 from zoo.embedder import Embedder
@@ -96,6 +97,7 @@ class Exported(NamedTuple):
     difference: Difference
 
 
+@checked
 def export(
     run: str | Path | Trained,
     path: str | Path,
@@ -149,6 +151,7 @@ def export(
     return Exported(place, description, difference)
 
 
+@checked
 def snippet(exported: Exported) -> str:
     """Return a few lines of Python that embed a photograph with the file, without the zoo."""
     name = repr(str(exported.path))
@@ -217,11 +220,12 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
     """Return the format that is meant; see that what it needs is installed."""
     by_ending = {ending: name for name, ending in ENDINGS.items()}
     if format is None and place.suffix not in by_ending:
-        raise UserError(f"{place}: end it in {one_of(list(by_ending))}, or say which format it is")
+        endings = one_of(list(by_ending))
+        raise UserError(printable(f"{place}: end it in {endings}, or say which format it is"))
     chosen = by_ending[place.suffix] if format is None else format
     if chosen not in FORMATS:
         hint = did_you_mean(chosen, FORMATS)
-        raise UserError(f"format {chosen!r}: give {one_of(FORMATS)}{hint}")
+        raise UserError(f"format {printable(repr(chosen))}: give {one_of(FORMATS)}{hint}")
     if chosen == "torch" and opset is not None:
         raise UserError("opset is of ONNX; leave it out for torch.export")
     if opset is not None and opset < _LEAST_OPSET:
@@ -241,7 +245,8 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
 def _check_place(place: Path) -> None:
     """Refuse, before minutes of work, what could not be written."""
     if place.suffix == ".json":
-        raise UserError(f"{place}: the description is called so; let the network end otherwise")
+        shown = printable(str(place))
+        raise UserError(f"{shown}: the description is called so; let the network end otherwise")
     description = place.with_suffix(".json")
     for path in (place, description):
         check_folder(path)

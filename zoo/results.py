@@ -25,6 +25,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from zoo import _identity, _yaml
 from zoo import config as configuration
+from zoo._checked import checked
 from zoo._files import (
     cannot_write,
     check_regular,
@@ -147,15 +148,18 @@ class BusyError(UserError):
 class RunFolder:
     """The folder of one run: ``<output>/<config>-<digest>-s<seed>``."""
 
+    @checked
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     @classmethod
+    @checked
     def of(cls, config: Config) -> RunFolder:
         """Return the folder that a config's run has."""
         return cls(Path(config.output) / config.run_name())
 
     @classmethod
+    @checked
     def find(cls, run: str | Path, directory: str | Path = "runs") -> RunFolder:
         """Return the folder of a run that is named in any way that says which one it is.
 

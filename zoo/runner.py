@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from zoo import _identity, _signals, environment, registry
 from zoo import config as configuration
+from zoo._checked import checked
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
@@ -65,6 +66,7 @@ class Experiment:
     sampler: BatchSampler | None = None
 
 
+@checked
 def run(
     config: Config | str | Path,
     overrides: Sequence[str] = (),
