@@ -8,6 +8,7 @@ What a config may hold is said in zoo.schema; what a component takes, the regist
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import os
@@ -28,7 +29,8 @@ from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind
 from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
-_MAX_PARENTS = 20
+_MAX_PARENTS = 20  # files of which each extends the next
+_MAX_BESIDE = 100  # files that one file extends
 _MAX_TOLD = 50  # problems
 SET_BY_RUN = "the run sets it; leave it out"
 
@@ -98,20 +100,26 @@ def load_all(
     tree = merge(tree, given)
     entries = _sweep.combine(_sweep.of_file(tree, problems), line, given, problems)
     told = {problem.keys for problem in problems}
-    variants = [_variant(path.stem, tree, entry, told, problems) for entry in entries]
+    judged: _Judged = {}
+    variants = [_variant(path.stem, tree, entry, told, judged, problems) for entry in entries]
     if problems:
         raise _error(list(dict.fromkeys(problems)))
     return variants
 
 
 def _variant(
-    name: str, tree: Node, entry: _sweep.Entry, told: set[Keys], problems: list[Problem]
+    name: str,
+    tree: Node,
+    entry: _sweep.Entry,
+    told: set[Keys],
+    judged: _Judged,
+    problems: list[Problem],
 ) -> Variant:
     """Check one experiment; where something is wrong with it, there are problems more."""
     tree = functools.reduce(merge, [tree, *_sweep.trees(entry)])
     data = {"name": name, **tree.plain()}
     seen = set(told)
-    for keys, message in _check(data):
+    for keys, message in _check(data, judged):
         if keys not in seen:  # one problem is enough for a place
             seen.add(keys)
             problems.append(Problem(tree.nearest(keys), keys, message))
@@ -220,9 +228,13 @@ class _Files:
 
     def _parents(self, extends: Node, chain: tuple[Path, ...]) -> list[Node | None]:
         nodes = extends.value if isinstance(extends.value, list) else [extends]
-        if all(isinstance(node.value, str) for node in nodes):
+        named = all(isinstance(node.value, str) for node in nodes)
+        if named and len(nodes) <= _MAX_BESIDE:
             return [self._parent(node, chain) for node in nodes]
-        message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
+        if named:
+            message = f"must be at most {_MAX_BESIDE} files, not {len(nodes):,}"
+        else:
+            message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
         self._problems.append(Problem(extends.place, ("extends",), message))
         return [None]
 
@@ -301,8 +313,14 @@ def _shown(path: Path) -> str:
 # ---- checks
 
 
-def _check(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
-    """Yield all that is wrong with a config; where a component is right, fill in its defaults."""
+_Judged = dict[tuple[Keys, str], tuple[list[tuple[Keys, str]], dict[str, Any]]]
+
+
+def _check(data: dict[str, Any], judged: _Judged) -> Iterator[tuple[Keys, str]]:
+    """Yield all that is wrong with a config; where a component is right, fill in its defaults.
+
+    What is judged is added: most components are those of the next experiment of a sweep.
+    """
     for keys, kind in COMPONENTS.items():
         *sections, key = keys
         parent = dig(data, sections)
@@ -310,10 +328,13 @@ def _check(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
         if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
             continue  # what pydantic will say
         if all(isinstance(argument, str) for argument in spec):
-            found = list(_component_problems(kind, keys, spec))
-            yield from found
-            if not found:
-                parent[key] = _with_defaults(kind, spec)
+            same = keys, repr(spec)
+            if same not in judged:
+                found = list(_component_problems(kind, keys, spec))
+                judged[same] = found, spec if found else _with_defaults(kind, spec)
+            problems, filled = judged[same]
+            yield from problems
+            parent[key] = copy.deepcopy(filled)
     yield from _pointless_miner(data)
     try:
         Config.model_validate(data)
