@@ -54,7 +54,7 @@ def complaints(source: Any, *overrides: str) -> list[str]:
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_guess_is_what_would_be_loaded(name):
-    """Two losses inherit the constructor of pytorch-metric-learning, which passes arguments on."""
+    """Two losses inherit PML's constructor, which passes arguments on."""
     settings = NEEDED.get(name, [])
     found = config.guess(name, settings)
     several = len(load_all(name, settings)) > 1
