@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from zoo._files import MOST_TEXT, read_bytes
+
 
 class Text(NamedTuple):
     """What the source says of a class, and what is visibly wrong with its module.
