@@ -151,7 +151,9 @@ def build_embedder(config: Config, device: torch.device) -> Embedder:
     _seed(config.seed)
     model = config.model
     backbone = _build("backbones", model.backbone, {})
-    embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
+    embedder = Embedder(
+        backbone, model.embedding_size, model.pooling, model.freeze, model.backbone.name
+    )
     layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
     on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
     return on_device
