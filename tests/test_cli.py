@@ -353,3 +353,17 @@ def test_piped_output_is_as_wide_as_columns_says(columns, widest, command, monke
     monkeypatch.setenv("COLUMNS", columns)
     _, out, _ = command("list", "backbones")
     assert max(map(len, out.splitlines())) == widest
+
+
+@pytest.mark.parametrize("module", ["zoo", "zoo.cli"])
+def test_the_package_is_the_command(module, tmp_path):
+    def run(*arguments):
+        line = [sys.executable, "-m", module, *arguments]
+        return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    told = run("--help")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "Usage: zoo [OPTIONS]" in told.stdout
+    wrong = run("config", "no_such")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("error: there is no config 'no_such'")

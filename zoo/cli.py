@@ -65,7 +65,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _Warnings()
             try:
-                app()
+                app(prog_name="zoo")  # however it was started
             finally:
                 sys.stdout.flush()
     except UserError as error:
