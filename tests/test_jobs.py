@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,9 @@ if scale == 6:
     said = json.dumps({"stopped": "saved at iteration 7"}).encode() + b"\n"
     signal.signal(signal.SIGTERM, lambda *_: (os.write(1, said), os._exit(1)))
     tell(state="training", iteration=7, loss=1.5, recall=0.25)
-    time.sleep(60)
+    sys.stdin.read(1)  # what asks to stop
+    os.write(1, said)
+    os._exit(1)
 if scale == 7:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     tell(state="training", iteration=7)
@@ -68,6 +71,10 @@ if scale == 8:
             tell(failed="nobody else came")
             sys.exit(1)
         time.sleep(0.01)
+if scale == 10 and not Path("told").exists():  # another process was faster
+    Path("told").touch()
+    tell(busy=True)
+    sys.exit(1)
 if scale == 9:
     open("alone", "x").close()
     time.sleep(0.05)
@@ -96,6 +103,7 @@ def folder(tmp_path, monkeypatch):
 def pretending(monkeypatch):
     monkeypatch.setattr(_scheduler, "PROGRAM", FAKE)
     monkeypatch.setattr(_scheduler, "_TICK", 0.02)
+    monkeypatch.setattr(_scheduler, "_LOOK", 0.05)
 
 
 def plan(scales, seeds="0", *overrides):
@@ -129,7 +137,6 @@ def test_one_that_fails_does_not_stop_the_others(pretending):
 
 def test_what_a_process_said_when_it_failed_is_kept(pretending):
     folders = {scale_of(job): job.folder for job in plan("4").jobs}
-    folders[4].path.mkdir(parents=True)
     (job,) = jobs.run(plan("4"), reporter=QUIET).failed
     assert str(folders[4].path / LOG) in job.reason
     assert "RuntimeError: a mistake in the program" in (folders[4].path / LOG).read_text()
@@ -167,6 +174,105 @@ def test_they_share_the_threads(pretending, monkeypatch):
     jobs.run(plan("1", "0,1,2,3"), 3, QUIET)
     jobs.run(plan("1.5"), 3, QUIET)
     assert [threads for _, threads, _ in started()] == ["2", "2", "2", "2", "8"]
+
+
+def test_their_threads_follow_from_the_plan_and_not_from_what_is_left(pretending, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    finished_run(plan("1").jobs[0], 1.0)
+    jobs.run(plan("1", "0,1"), 2, QUIET)
+    assert [threads for _, threads, _ in started()] == ["4"]
+
+
+# ---- other commands on the same runs
+
+
+def at_tick(monkeypatch, act):
+    """Have something done once nothing but waiting is left, for two ticks."""
+    ticks = []
+
+    def tick(self):
+        if not any(job.state in ("waiting", "at work") for job in self._jobs):
+            ticks.append(act() if len(ticks) == 2 else None)
+
+    monkeypatch.setattr(_live.Board, "tick", tick)
+
+
+@pytest.mark.parametrize("at_a_time", [None, 2])
+def test_a_run_of_another_process_is_left_to_it_and_counted(pretending, monkeypatch, at_a_time):
+    made = plan("1", "0,1,2")
+    theirs = ExitStack()
+    theirs.enter_context(made.jobs[0].folder.locked())
+
+    def finish():
+        (made.jobs[0].folder.path / "result.json").write_text(
+            (made.jobs[1].folder.path / "result.json").read_text().replace("-s1", "-s0")
+        )
+        theirs.close()
+
+    at_tick(monkeypatch, finish)
+    console = Console(width=200, file=io.StringIO())
+    outcome = jobs.run(made, at_a_time, Reporter(console))
+    assert len(outcome.results) == 3
+    assert (outcome.failed, outcome.unfinished) == ((), 0)
+    assert sorted(name for name, _, _ in started()) == [job.name for job in made.jobs[1:]]
+    said = console.file.getvalue()
+    assert f"waiting for another process to finish {made.jobs[0].name}; Ctrl-C stops" in said
+    assert said.count("in another process") == 1
+
+
+def test_a_run_that_another_process_gives_up_is_taken_up(pretending, monkeypatch):
+    made = plan("1", "0,1")
+    theirs = ExitStack()
+    for job in made.jobs:
+        theirs.enter_context(job.folder.locked())
+    at_tick(monkeypatch, theirs.close)
+    console = Console(width=200, file=io.StringIO())
+    assert len(jobs.run(made, reporter=Reporter(console)).results) == 2
+    assert len(started()) == 2
+    assert "waiting for another process to finish 2 runs" in console.file.getvalue()
+
+
+def test_a_run_that_another_process_took_a_moment_before_is_left_to_it(pretending):
+    outcome = jobs.run(plan("10,1"), reporter=QUIET)
+    assert [scale_of(job) for job in outcome.failed] == []
+    assert [name for name, _, _ in started()].count(plan("10").jobs[0].name) == 2
+    assert len(outcome.results) == 2
+
+
+def test_ctrl_c_ends_the_waiting(pretending, monkeypatch):
+    at_tick(monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
+    made = plan("1")
+    with made.jobs[0].folder.locked():
+        assert jobs.run(made, reporter=QUIET).unfinished == 1
+
+
+def test_a_chosen_run_that_another_process_tests_is_waited_for(pretending, monkeypatch):
+    made = plan("1")
+    (job,) = made.jobs
+    theirs = ExitStack()
+    theirs.enter_context(job.folder.locked())
+    monkeypatch.setattr(jobs.time, "sleep", lambda _: theirs.close())
+    console = Console(width=200, file=io.StringIO())
+    jobs._select(job, {}, Reporter(console))
+    assert "another process is at this run; waiting for it" in console.file.getvalue()
+
+
+def test_a_restart_clears_all_runs_or_none(command, pretending):
+    made = plan("1", "0,1")
+    jobs.run(made, reporter=QUIET)
+    with made.jobs[1].folder.locked(), pytest.raises(UserError, match="another process"):
+        jobs.forget(made)
+    assert all(job.folder.finished for job in made.jobs)
+
+
+def test_runs_that_cannot_be_written_fail_without_a_process(pretending):
+    Path("runs").write_text("a file, where the folder of runs should be")
+    outcome = jobs.run(plan("1", ",".join(map(str, range(100)))), reporter=QUIET)
+    assert not started()
+    assert len(outcome.failed) == 100
+    assert all("cannot be written" in reason for reason in outcome.failures())
 
 
 # ---- stopping
@@ -467,12 +573,11 @@ def test_a_terminal_gets_the_table_and_a_file_gets_lines(pretending):
         text = console.file.getvalue()
         assert ("\x1b[" in text) is terminal
         if not terminal:
-            first, second, third, fourth = text.splitlines()
-            assert first.split()[0] == third.split()[0] == "started"
-            assert second.split()[0] == "finished"
-            assert second.endswith("loss.scale=1 seed=2  20/20  R@1 50.00")
-            assert fourth.split()[0] == "failed"
-            assert fourth.endswith("the data are not there")
+            lines = text.splitlines()
+            states = ["starting", "training", "finished", "starting", "training", "failed"]
+            assert [line.split()[0] for line in lines] == states
+            assert lines[2].endswith("loss.scale=1 seed=2  20/20  R@1 50.00")
+            assert lines[5].endswith("the data are not there")
         else:
             assert "2 runs: 1 finished, 1 failed" in text
 

@@ -3,12 +3,14 @@
 With ``--no-test`` the run ends with what held-out classes say, see :func:`zoo.runner.run`.
 
 The config comes as YAML that ends with a line ``...``. After it, stdin stays open as long as the
-process that wants the run is there; when it is gone, however it ended, the run saves and stops. On
-stdout is a line of JSON for each thing that happens.
+process that wants the run is there; when it is gone, however it ended, the run saves and stops. A
+byte more on stdin asks for the same, on every system alike. On stdout is a line of JSON for each
+thing that happens.
 """
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import signal
@@ -20,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
-from zoo import _yaml
-from zoo.errors import UserError
+from zoo import _signals, _yaml
+from zoo.errors import UserError, out_of_memory
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import BusyError
 from zoo.schema import Config
@@ -29,21 +31,26 @@ from zoo.schema import Config
 _T = TypeVar("_T")
 
 END = "..."
+_LAST = f"{END}\n".encode()
+STOP = b"."
 NO_TEST = "--no-test"
 _EVERY = 0.2  # seconds between two words on progress
-_PATIENCE = 20.0  # seconds that a process which was told to stop may take to save
 
 
 def main() -> None:
     """Do the run; end with status 0 if it is finished."""
     tell = Teller(_private_stdout())
-    lines = list(_until_end(sys.stdin))
-    if lines.pop() != f"{END}\n":  # whoever wants the run is gone
+    lines = list(_until_end())
+    if lines.pop() != _LAST:  # whoever wants the run is gone
         sys.exit(1)
-    config = Config.model_validate(_plain("".join(lines)))
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    config = Config.model_validate(_plain(b"".join(lines).decode()))
     try:
+        _signals.end_as_ctrl_c_does()
+        threading.Thread(target=_hear_parent, daemon=True).start()
         tell(finished=_run(config, tell, test=NO_TEST not in sys.argv))
+    except BusyError:
+        tell(busy=True)
+        sys.exit(1)
     except Exception as error:  # noqa: BLE001 - a run that fails must not stop the others
         reason = _expected(error)
         if reason is None:
@@ -56,12 +63,16 @@ def main() -> None:
         sys.exit(1)
 
 
-def _until_end(stream: TextIO) -> Iterator[str]:
-    """Yield lines up to the one that ends a config; an empty text where the stream ends first."""
+def _until_end() -> Iterator[bytes]:
+    """Yield lines of stdin up to the one that ends a config; an empty one where it ends first.
+
+    Nothing beyond that line is read: it may be a request to stop.
+    """
     line = None
-    while line not in ("", f"{END}\n"):
-        line = stream.readline()
-        yield line
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stream:
+        while line not in (b"", _LAST):
+            line = stream.readline()
+            yield line
 
 
 class Teller:
@@ -133,21 +144,13 @@ def _run(config: Config, tell: Teller, test: bool = True) -> float:
     from zoo import environment, runner
 
     environment.keep_freed_memory()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    until = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            result = runner.run(config, reporter=Relay(tell), test=test)
-            recall = (result if test else result["validation"])["recall"]
-            return float(recall[min(recall, key=int)])
-        except runner.InterruptedRunError as error:
-            tell(stopped=str(error))
-            sys.exit(1)
-        except BusyError:
-            if time.monotonic() > until:
-                raise
-            tell(state="waits for another process")
-            time.sleep(0.5)
+    try:
+        result = runner.run(config, reporter=Relay(tell), test=test)
+    except runner.InterruptedRunError as error:
+        tell(stopped=str(error))
+        sys.exit(1)
+    recall = (result if test else result["validation"])["recall"]
+    return float(recall[min(recall, key=int)])
 
 
 def _has_diverged(error: Exception) -> bool:
@@ -158,15 +161,11 @@ def _has_diverged(error: Exception) -> bool:
 
 def _expected(error: Exception) -> str | None:
     """Return why a run failed, if that is nobody's mistake in the program."""
-    import torch
-
-    from zoo.train import OUT_OF_MEMORY, DivergedError
+    from zoo.train import DivergedError
 
     if isinstance(error, UserError | DivergedError):
         return str(error)
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return OUT_OF_MEMORY
-    return None
+    return out_of_memory(error)
 
 
 def _plain(text: str) -> Any:
@@ -183,8 +182,12 @@ def _private_stdout() -> TextIO:
     return stream
 
 
-def _stop_with_parent() -> None:
-    """Ask for a stop, as SIGTERM does, when nobody is there any more to read the end."""
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+def _hear_parent() -> None:
+    """Ask for a stop, as SIGTERM does, for every byte on stdin, and when that has ended.
+
+    No signal is sent: on Windows it would end the process at once.
+    """
+    asked = 0
+    while os.read(sys.stdin.fileno(), len(STOP)) or not asked:
+        asked += 1
+        _thread.interrupt_main(signal.SIGTERM)

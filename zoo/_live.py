@@ -16,7 +16,14 @@ from rich.text import Text
 from zoo._scheduler import Job, State
 
 _COLOURS: dict[State, str] = {"finished": "green", "failed": "red", "waiting": "dim"}
-_FIRST: tuple[State, ...] = ("at work", "failed", "stopped", "waiting", "finished")
+_FIRST: tuple[State, ...] = (
+    "at work",
+    "failed",
+    "stopped",
+    "in another process",
+    "waiting",
+    "finished",
+)
 _AROUND = 8  # lines of the terminal that are not rows of the table
 _EVERY = 60.0  # seconds between two lines on the progress of a run
 
@@ -47,15 +54,22 @@ class Board:
         self._live = None
 
     def changed(self, job: Job) -> None:
-        """Tell that a job was started or has ended."""
+        """Tell that a job is being started, trains, or has ended."""
         if self._live is None and not self._quiet:
-            begun = "testing" if job.test and job.folder.validated else "started"
+            begun = "testing" if job.test and job.folder.validated else job.doing
             self._say(job, begun if job.state == "at work" else job.state)
 
     def stopping(self) -> None:
         """Tell that a signal was heard: to save takes a while."""
         if not self._quiet:
             self._console.print("stopping: what is at work saves; the third time it is killed")
+
+    def left_over(self, jobs: Sequence[Job]) -> None:
+        """Tell that nothing is left to do but to wait for runs that another process has."""
+        if not self._quiet:
+            what = jobs[0].name if len(jobs) == 1 else f"{len(jobs)} runs"
+            text = f"waiting for another process to finish {what}; Ctrl-C stops waiting"
+            self._console.print(text, markup=False, soft_wrap=True)
 
     def tick(self) -> None:
         """Bring what is shown up to date."""

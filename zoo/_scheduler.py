@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
@@ -12,21 +13,23 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal, NamedTuple
 
+from zoo import _signals
 from zoo import config as configuration
-from zoo._job import END, NO_TEST
+from zoo._job import END, NO_TEST, STOP
 from zoo.errors import UserError
-from zoo.results import LOG, RunFolder
+from zoo.results import LOG, BusyError, RunFolder
 from zoo.schema import Config
 
-State = Literal["waiting", "at work", "finished", "failed", "stopped"]
+State = Literal["waiting", "at work", "in another process", "finished", "failed", "stopped"]
 
 PROGRAM = "from zoo._job import main; main()"
 _TICK = 0.25  # seconds between two looks at the processes
+_LOOK = 1.0  # seconds between two looks at a run that another process has
 _ANY_GPU = ("auto", "cuda")
 
 
@@ -61,6 +64,7 @@ class Job:
     diverged: bool = False
     test: bool = True
     _from: tuple[float, int] = field(default=(0.0, 0), repr=False)
+    _looked: float = field(default=-math.inf, repr=False)
     _log_tells_more: bool = field(default=False, repr=False)
 
     @property
@@ -87,6 +91,25 @@ class Job:
         pace = (time.monotonic() - began) / (self.iteration - start)
         return (self.total - self.iteration) * pace
 
+    @property
+    def due(self) -> bool:
+        """Whether it is worth a look: not again at once where another process has the run."""
+        return time.monotonic() - self._looked > _LOOK
+
+    def look(self) -> None:
+        """Decide from its folder what is left to do, before seconds go into a process for it.
+
+        Somebody else may have finished it, or have it; the folder may be one that nobody can write.
+        """
+        self._looked = time.monotonic()
+        try:
+            with self.folder.locked():
+                self.state = "finished" if self.done else "waiting"
+        except BusyError:
+            self.state = "in another process"
+        except UserError as error:
+            self.state, self.reason = "failed", str(error)
+
     def begin(self) -> None:
         """Note that its process is being started."""
         self.state, self.doing = "at work", "starting"
@@ -102,7 +125,8 @@ class Job:
         elif self.state == "stopped" and not stopping:
             self.state, self.reason = "failed", f"{self.reason}, by somebody else"
         if self.state == "failed" and self._log_tells_more and log.strip():
-            with suppress(UserError):
+            with suppress(UserError, OSError):
+                self.folder.path.mkdir(exist_ok=True)  # a run that could not begin leaves none
                 self.folder.write(LOG, log.encode())
                 self.reason += f"; {self.folder.path / LOG} has all that it said"
 
@@ -118,6 +142,8 @@ class Job:
         if "finished" in event:
             self.state, self.recall = "finished", event["finished"]
             self.iteration = self.total or None
+        if "busy" in event:
+            self.state = "in another process"
         for state in ("failed", "stopped"):
             if state in event:
                 self.state, self.reason = state, event[state]
@@ -207,19 +233,20 @@ class Child:
             stderr=self._log,
             env=environment,
             start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # that, on Windows
         )
         self._reader = threading.Thread(target=self._read, args=(events,), daemon=True)
         self._reader.start()
-        assert self.process.stdin is not None
-        with suppress(OSError):  # it has ended already, which is seen soon
-            self.process.stdin.write(f"{configuration.dump(job.config)}{END}\n".encode())
-            self.process.stdin.flush()
+        self._write(f"{configuration.dump(job.config)}{END}\n".encode())
 
     def stop(self, times: int) -> None:
-        """Ask it to save and to stop; asked twice, it does not save, and the third time it dies."""
+        """Ask it to save and to stop; asked twice, it does not save, and the third time it dies.
+
+        It is asked by way of its stdin: on Windows, a signal would end it there and then.
+        """
         while self._asked < min(times, 3):
             self._asked += 1
-            self.process.kill() if self._asked == 3 else self.process.terminate()
+            self.process.kill() if self._asked == 3 else self._write(STOP)
 
     def close(self) -> str:
         """Wait until all that it told was read; return what it wrote to stderr."""
@@ -234,6 +261,12 @@ class Child:
             self._log.seek(0)
             return self._log.read().decode(errors="replace")
 
+    def _write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it has ended already, which is seen soon
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+
     def _read(self, events: Events) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -244,6 +277,9 @@ class Child:
 class Scheduler:
     """Brings all jobs to their end, or to a stop if a signal asks for it.
 
+    A run that another process has is left to it, and looked at again until it is free: then it is
+    finished, or it is taken up here.
+
     Args:
         jobs: those to do, in their order.
         places: the devices.
@@ -251,6 +287,7 @@ class Scheduler:
         tick: is called a few times a second.
         threads: for each process; None: as many as it likes.
         stopping: is called once a signal was heard, which ends the work.
+        left_over: is called once nothing is left but runs that another process has.
     """
 
     def __init__(
@@ -261,9 +298,10 @@ class Scheduler:
         tick: Callable[[], None],
         threads: int | None = None,
         stopping: Callable[[], None] = lambda: None,
+        left_over: Callable[[Sequence[Job]], None] = lambda jobs: None,
     ) -> None:
         self._waiting = list(jobs)
-        self._stopping = stopping
+        self._stopping, self._left_over = stopping, left_over
         self._places, self._changed, self._tick, self._threads = places, changed, tick, threads
         self._children: list[Child] = []
         self._events: Events = queue.Queue()
@@ -271,15 +309,16 @@ class Scheduler:
 
     def run(self) -> None:
         """Return when nothing is at work any more."""
-        said = False
-        with self._hearing_signals():
+        stopping, left_over = _once(self._stopping), _once(self._left_over)
+        with _signals.heard_by(self._ask):
             try:
                 while self._children or (self._waiting and not self.signals):
-                    if not self.signals:
+                    if self.signals:
+                        stopping()
+                    else:
                         self._start_what_fits()
-                    elif not said:
-                        self._stopping()
-                        said = True
+                    if self._waiting and not self._children and not self.signals:
+                        left_over(self._waiting)
                     self._hear(_TICK)
                     for child in self._children:
                         child.stop(self.signals)
@@ -290,14 +329,21 @@ class Scheduler:
                     child.process.kill()
 
     def _start_what_fits(self) -> None:
-        for job in list(self._waiting):
-            place = self._places.take(job.config.device)
+        for job in sorted(self._waiting, key=lambda job: job.state != "waiting"):
+            place = self._places.take(job.config.device) if job.due else None
             if place is None:
                 continue
-            self._waiting.remove(job)
-            job.begin()
-            self._children.append(Child(job, place, self._threads, self._events))
-            self._changed(job)
+            before = job.state
+            job.look()
+            if job.state != "in another process":
+                self._waiting.remove(job)
+            if job.state == "waiting":
+                job.begin()
+                self._children.append(Child(job, place, self._threads, self._events))
+            else:
+                self._places.give_back(place)
+            if job.state != before:
+                self._changed(job)
 
     def _hear(self, wait: float) -> None:
         """Take in all that was told, waiting a moment for the first of it."""
@@ -305,6 +351,8 @@ class Scheduler:
             job, event = self._events.get(timeout=wait)
             while True:
                 job.hear(event)
+                if event.get("start", job.total) < job.total:
+                    self._changed(job)
                 job, event = self._events.get_nowait()
 
     def _bury(self) -> None:
@@ -314,24 +362,19 @@ class Scheduler:
             self._children.remove(child)
             self._places.give_back(child.place)
             child.job.end(child.process.returncode, log, stopping=self.signals > 0)
+            if child.job.state == "in another process":
+                self._waiting.append(child.job)
             self._changed(child.job)
 
-    @contextmanager
-    def _hearing_signals(self) -> Iterator[None]:
-        """Pass Ctrl-C and SIGTERM on to the runs; the third time they are killed."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+    def _ask(self) -> None:
+        """Pass a signal on to the runs; the third time they are killed."""
+        self.signals += 1
 
-        def ask(signum: int, frame: Any) -> None:
-            self.signals += 1
 
-        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for s, handler in before.items():
-                signal.signal(s, handler)
+def _once(call: Callable[..., None]) -> Callable[..., None]:
+    """Return what calls a function the first time, and then does nothing."""
+    calls = iter([call])
+    return lambda *arguments: next(calls, lambda *_: None)(*arguments)
 
 
 def _how_it_ended(status: int) -> str:

@@ -221,12 +221,11 @@ def classes_of(runs: Sequence[Tested]) -> NDArray[np.int64] | str:
 
 
 def _classes_in_data(run: Tested) -> NDArray[np.int64] | str:
-    from zoo import config, runner
+    from zoo import runner
     from zoo._plugins import check_there
-    from zoo.results import CONFIG
 
     try:
-        settings = config.load_run(run.folder.path / CONFIG)
+        settings = run.folder.config()
         check_there(run.folder, "datasets", settings.dataset.name)
         dataset = runner.build_dataset(settings, "test")
     except UserError as error:

@@ -8,6 +8,7 @@ What a config may hold is said in zoo.schema; what a component takes, the regist
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import os
@@ -20,16 +21,18 @@ from pydantic import ValidationError
 
 from zoo import _overrides, _source, _sweep, _yaml, registry
 from zoo._checked import checked
+from zoo._nested import Spec as NestedSpec
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
 from zoo._words import printable, show
-from zoo._yaml import Keys, Node, Place, Problem, merge
+from zoo._yaml import Keys, Node, Place, Problem, keys_of, merge
 from zoo.base import RUNTIME
 from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind
 from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
-_MAX_PARENTS = 20
+_MAX_PARENTS = 20  # files of which each extends the next
+_MAX_BESIDE = 100  # files that one file extends
 _MAX_TOLD = 50  # problems
 SET_BY_RUN = "the run sets it; leave it out"
 
@@ -128,7 +131,8 @@ def _load_all(
     tree = merge(tree, given)
     entries = _sweep.combine(_sweep.of_file(tree, problems), line, given, problems)
     told = {problem.keys for problem in problems}
-    check = functools.partial(_check, components=components)
+    judged: _Judged = {}
+    check = functools.partial(_check, components=components, judged=judged)
     variants = [_variant(path.stem, tree, entry, told, problems, check) for entry in entries]
     if problems:
         raise _error(list(dict.fromkeys(problems)))
@@ -192,7 +196,7 @@ def set_by_run(kind: Kind) -> frozenset[str]:
 
     Those of a loss may be given: that they agree with the run is seen when it is built.
     """
-    return frozenset() if kind == "losses" else RUNTIME[kind]
+    return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
 
 
 @checked
@@ -240,7 +244,8 @@ class _Files:
         return self._trees[path.resolve()]
 
     def _read(self, path: Path, chain: tuple[Path, ...]) -> Node | None:
-        own = _yaml.read(path, _shown(path), self._problems)
+        named = len(chain) == 1  # by the user, whose shell may give a pipe: <(...)
+        own = _yaml.read(path, _shown(path), self._problems, pipe=named)
         if own is None:
             return None
         if not isinstance(own.value, dict):
@@ -257,9 +262,13 @@ class _Files:
 
     def _parents(self, extends: Node, chain: tuple[Path, ...]) -> list[Node | None]:
         nodes = extends.value if isinstance(extends.value, list) else [extends]
-        if all(isinstance(node.value, str) for node in nodes):
+        named = all(isinstance(node.value, str) for node in nodes)
+        if named and len(nodes) <= _MAX_BESIDE:
             return [self._parent(node, chain) for node in nodes]
-        message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
+        if named:
+            message = f"must be at most {_MAX_BESIDE} files, not {len(nodes):,}"
+        else:
+            message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
         self._problems.append(Problem(extends.place, ("extends",), message))
         return [None]
 
@@ -338,8 +347,16 @@ def _shown(path: Path) -> str:
 # ---- checks
 
 
-def _check(data: dict[str, Any], components: Mapping[Keys, Kind]) -> Iterator[tuple[Keys, str]]:
-    """Yield all that is wrong with a config; where a component is right, fill in its defaults."""
+_Judged = dict[tuple[Keys, str], tuple[list[tuple[Keys, str]], dict[str, Any]]]
+
+
+def _check(
+    data: dict[str, Any], components: Mapping[Keys, Kind], judged: _Judged
+) -> Iterator[tuple[Keys, str]]:
+    """Yield all that is wrong with a config; where a component is right, fill in its defaults.
+
+    What is judged is added: most components are those of the next experiment of a sweep.
+    """
     for keys, kind in components.items():
         *sections, key = keys
         parent = dig(data, sections)
@@ -347,10 +364,13 @@ def _check(data: dict[str, Any], components: Mapping[Keys, Kind]) -> Iterator[tu
         if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
             continue  # what pydantic will say
         if all(isinstance(argument, str) for argument in spec):
-            found = list(_component_problems(kind, keys, spec))
-            yield from found
-            if not found:
-                parent[key] = _with_defaults(kind, spec)
+            same = keys, repr(spec)
+            if same not in judged:
+                found = list(_component_problems(kind, keys, spec))
+                judged[same] = found, spec if found else _with_defaults(kind, spec)
+            problems, filled = judged[same]
+            yield from problems
+            parent[key] = copy.deepcopy(filled)
     if ("miner",) in components:
         yield from _pointless_miner(data)
     try:
@@ -397,17 +417,25 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     mostly stands for something that the class decides.
     """
     filled = {"name": spec["name"]}
-    for name, default, _ in registry.describe(kind, spec["name"]).parameters:
+    for name, default, _ in registry.parameters(kind, spec["name"]):
         if name in spec or _is_kept(kind, name, default):
             filled[name] = default
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    spec = spec | registry.rewrite_nested(kind, spec["name"], arguments, _nested_with_defaults)
     filled |= spec
     # A stranger's default may break the stranger's annotation.
     return spec if any(_component_problems(kind, (), filled)) else filled
 
 
+def _nested_with_defaults(_: Keys, spec: NestedSpec) -> dict[str, Any]:
+    """Return a component within another as a map, its name in full, with its defaults."""
+    kind = cast("Kind", spec.kind)
+    return _with_defaults(kind, {"name": registry.full_name(kind, spec.name), **spec.arguments})
+
+
 def _is_kept(kind: Kind, name: str, default: object) -> bool:
     """Tell whether a default is part of the saved config."""
-    return type(default) in (bool, int, float, str) and name not in RUNTIME[kind]
+    return type(default) in (bool, int, float, str) and name not in registry.supplied(kind)
 
 
 def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
@@ -425,7 +453,7 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
         key: value for key, value in spec.items() if key not in {"name", *set_by_run(kind)}
     }
     for argument, message in registry.problems(kind, spec["name"], arguments):
-        inner = tuple((argument or "name").split("."))
+        inner = keys_of(argument or "name")
         if message.startswith("missing"):
             message += f"; give it in the file, or as {_dotted((*keys, *inner))}=..."
         yield (*keys, *inner), message

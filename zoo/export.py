@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 import zoo
 from zoo._checked import checked
-from zoo._files import cannot_write, check_folder
+from zoo._files import cannot_write, check_folder, read_json
 from zoo._words import printable
 from zoo.embedder import Embedder
 from zoo.errors import UserError, did_you_mean, one_of
@@ -257,7 +257,7 @@ def _check_place(place: Path) -> None:
 
 def _is_description(path: Path) -> bool:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and {"format", "input", "preparation"} <= found.keys()

@@ -9,8 +9,9 @@
     for hit in index.search("query.jpg", k=10)[0]:
         print(hit.rank, hit.cosine, hit.path)
 
-An index is a folder of three files: ``index.faiss``, ``names.json`` (the images, as paths from the
-folder that they are in) and ``meta.json`` (which run, which kind, how it was made).
+An index is a folder of three files: ``meta.json`` (which run, which kind, how it was made, and the
+names and digests of the two others), ``index-*.faiss``, and ``names-*.json`` (the images, as paths
+from the folder that they are in).
 """
 
 from __future__ import annotations
@@ -28,17 +29,14 @@ from zoo import _faiss
 from zoo._checked import Count, checked
 from zoo._gather import embed_folder, report_unreadable
 from zoo._index_folder import (
-    INDEX,
-    NAMES,
+    About,
     Meta,
     Place,
     Run,
     check_place,
-    damaged,
     found_at,
     place_of,
-    read_meta,
-    read_names,
+    read,
     write,
 )
 from zoo._neighbours import KINDS, Kind, Neighbours, Trial, kind_for
@@ -271,8 +269,8 @@ def build(
     reporter.say(f"indexing  {len(found.names):,} images, {chosen}")
     neighbours = Neighbours.of(found.embeddings, chosen, model.device, reporter)
     trials = neighbours.tune(found.embeddings)
-    meta = _describe(model, found.root, place, neighbours, trials)
-    write(place, found.names, neighbours, meta)
+    about = _describe(model, found.root, place, neighbours, trials)
+    meta = write(place, found.names, neighbours, about, reporter)
     index = Index(place, found.names, neighbours, meta, model, device)
     index.trials, index.unreadable = trials, found.unreadable
     return index
@@ -292,15 +290,7 @@ def open(folder: str | Path, *, run: str | Path | None = None, device: str = "au
         UserError: there is no index, or it is damaged; no such run, or with another network.
     """
     place = Path(folder)
-    meta = read_meta(place)
-    names = read_names(place / NAMES, meta.count)
-    path = place / INDEX
-    if not path.is_file() or path.stat().st_size != meta.bytes:
-        raise damaged(path, "it is not the file that meta.json tells of")
-    neighbours = Neighbours.read(path, meta.kind, choose_device(device))
-    if (neighbours.count, neighbours.size) != (meta.count, meta.embedding_size):
-        raise damaged(path, "it is not the file that meta.json tells of")
-    neighbours.value = meta.value
+    meta, names, neighbours = read(place, choose_device(device))
     index = Index(place, names, neighbours, meta, None, device)
     if run is not None:
         index.use(run)
@@ -320,14 +310,13 @@ def _check_finite(embeddings: NDArray[np.float32], model: Trained) -> None:
 
 def _describe(
     model: Trained, images: Path, place: Path, neighbours: Neighbours, trials: Sequence[Trial]
-) -> Meta:
+) -> About:
     run = model.folder.path.resolve()
-    return Meta(
+    return About(
         version=zoo.__version__,
         kind=neighbours.kind,
         embedding_size=neighbours.size,
         count=neighbours.count,
-        bytes=1,
         images=Place(**place_of(images, place)),
         run=Run(**place_of(run, place), name=run.name, digest=model.config.digest()),
         network=model.network_digest(),

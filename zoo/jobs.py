@@ -4,14 +4,17 @@
     run(plan)
 
 A run that is finished is skipped, one that was stopped goes on, so that the same plan can be
-carried out as often as it takes. Each run is a process of its own; one that fails stops no other.
+carried out as often as it takes, by several commands at once too: a run that another process has is
+left to it. Each run is a process of its own; one that fails stops no other.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,7 @@ from zoo._scheduler import Job, Places, Scheduler, State
 from zoo._selection import Choice, Contest, Run
 from zoo.errors import UserError
 from zoo.progress import Reporter
-from zoo.results import RunFolder
+from zoo.results import BusyError, RunFolder
 from zoo.schema import ConfigFile
 
 _HIDDEN = ("paper", "name")  # settings that make no difference to a run
@@ -160,6 +163,9 @@ def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = No
     Runs that compete are trained first; then those that were chosen are measured on the test
     classes, with the network that they have.
 
+    The threads of a run follow from the plan and the machine, not from what is left to do: one that
+    is begun after a stop is the run that it would have been without.
+
     Args:
         plan: the runs.
         at_a_time: how many of them; by default one on each GPU, or one on the CPU.
@@ -167,51 +173,71 @@ def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = No
     """
     reporter = reporter or Reporter()
     jobs = [replace(job, state=_where(job)) for job in plan.jobs]
-    stopped = _work(jobs, at_a_time, reporter)
+    stopped = _work(jobs, plan, at_a_time, reporter)
     records = [_record(job) for job in jobs]
     choices = tuple(_selection.choose(contest, jobs, records) for contest in plan.contests)
-    chosen = [job for choice in choices for job in _take(choice)]
+    chosen = [job for choice in choices for job in _take(choice, reporter)]
     if not stopped:
-        _work(chosen, at_a_time, reporter)
+        _work(chosen, plan, at_a_time, reporter)
     results = tuple(record for job in jobs if job.test and (record := _record(job)) is not None)
     failed = tuple(job for job in jobs if job.state == "failed")
     unfinished = sum(job.state not in ("finished", "failed") for job in jobs)
     return Outcome(results, failed, unfinished, choices)
 
 
-def _work(jobs: Sequence[Job], at_a_time: int | None, reporter: Reporter) -> bool:
-    """Do what is left to do of some jobs; return whether a signal stopped it."""
+def _work(jobs: Sequence[Job], plan: Plan, at_a_time: int | None, reporter: Reporter) -> bool:
+    """Do what is left to do of some jobs of a plan; return whether a signal stopped it."""
     left = [job for job in jobs if job.state != "finished"]
     if not left:
         return False
-    places = Places(_gpus_for(left), at_a_time)
+    places = Places(_gpus_for(plan.jobs), at_a_time)
     board = Board(jobs, reporter.console, reporter.quiet)
-    threads = _threads(places.at_a_time([job.config.device for job in left]))
-    scheduler = Scheduler(left, places, board.changed, board.tick, threads, board.stopping)
+    threads = _threads(places.at_a_time([job.config.device for job in plan.jobs]))
+    scheduler = Scheduler(
+        left, places, board.changed, board.tick, threads, board.stopping, board.left_over
+    )
     with board.open():
         scheduler.run()
     return scheduler.signals > 0
 
 
-def _take(choice: Choice) -> list[Job]:
-    """Have the chosen runs tested; their records say from now on among what they were chosen."""
+def _take(choice: Choice, reporter: Reporter) -> list[Job]:
+    """Have the chosen runs tested; their records say from now on among what they were chosen.
+
+    Another process on the same plan may be testing them: then this waits for it.
+    """
     if choice.chosen is None or choice.selection is None:
         return []
     for job in choice.chosen.jobs:
-        job.folder.select(choice.selection)
+        _select(job, choice.selection, reporter)
         job.test, job.recall = True, None
         job.state = _where(job)
     return list(choice.chosen.jobs)
+
+
+def _select(job: Job, selection: dict[str, Any], reporter: Reporter) -> None:
+    said = False
+    while True:
+        try:
+            return job.folder.select(selection)
+        except BusyError as error:
+            if not said:
+                reporter.say(f"{error}; waiting for it")
+            said = True
+            time.sleep(0.25)
 
 
 def forget(plan: Plan) -> None:
     """Clear the folders of all runs, so that they start anew.
 
     Raises:
-        UserError: if another process is at one of them, or something is in the way.
+        UserError: if another process is at one of them, and then all stay as they are; or if
+            something is in the way.
     """
-    for job in plan.jobs:
-        with job.folder.locked():
+    with ExitStack() as stack:
+        for job in plan.jobs:
+            stack.enter_context(job.folder.locked())
+        for job in plan.jobs:
             job.folder.clear()
 
 

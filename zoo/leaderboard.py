@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 
 from zoo import _select, _shape, _table_runs, _table_shape, _table_text
 from zoo._board import Board, Row, boards, check_results
@@ -22,6 +22,7 @@ from zoo._scores import Score, Spread, average
 from zoo._table import Table
 from zoo._words import counted, printable
 from zoo.errors import UserError
+from zoo.progress import Terminal
 from zoo.results import CONFIG, RESULT, RunFolder
 
 __all__ = [
@@ -122,7 +123,7 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
     if standalone and kind != "latex":
         raise UserError(f"only latex can be a document of its own; leave out standalone for {kind}")
     if kind == "text":
-        console = Console(width=_WIDTH, highlight=False, emoji=False, color_system=None)
+        console = Terminal(width=_WIDTH, color_system=None)
         with console.capture() as captured:
             for table in made:
                 console.print(_table_text.render(table, _WIDTH), "")

@@ -21,14 +21,15 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
-from zoo import _pml, _source
+from zoo import _nested, _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
 from zoo._checked import shown
 from zoo._near import near
+from zoo._nested import Spec as NestedSpec
 from zoo.base import RUNTIME
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, suggest
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, out_of_memory, suggest
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -37,7 +38,7 @@ _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
 _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # in size; of arguments of losses and miners
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?")
-_PML = "pml."
+_PML = _pml.PREFIX
 _PML_NAME = "pytorch-metric-learning"
 _T = TypeVar("_T")
 
@@ -188,14 +189,20 @@ def assemble(
     target, bound = _resolve(kind, name)
     declared = {p.name for p in parameters_of(target)}
     supplied = {k: v for k, v in runtime.items() if k in declared and k not in arguments}
-    nested = {k: _assemble_nested(kind, k, v, runtime) for k, v in arguments.items()}
+
+    def build_nested(_: Any, spec: NestedSpec) -> Any:
+        return assemble(cast("Kind", spec.kind), spec.name, spec.arguments, runtime)
+
+    whole = _nested.rewrite(target, kind, arguments, build_nested)
     try:
-        return target(**supplied, **nested, **bound)
+        return target(**supplied, **whole, **bound)
     except UserError:
         raise
-    except ValueError as error:  # the constructor's own check of its arguments
-        raise UserError(f"{name}: {error}") from error
-    except FAILURES as error:  # what it did not check
+    except FAILURES as error:
+        if out_of_memory(error):
+            raise
+        if isinstance(error, ValueError | AssertionError) and str(error):  # its own check
+            raise UserError(f"{name}: {error}") from error
         raise blame(f"building {name}", error) from error
 
 
@@ -214,18 +221,35 @@ def problems(
         target, bound = _resolve(kind, name)
     except UserError as error:
         return [Problem(None, str(error))]
-    supplied = RUNTIME[kind] if runtime is None else frozenset(runtime)
-    own = {k: v for k, v in arguments.items() if not _is_spec(v)}
-    found = check(name, target, own, supplied | (set(arguments) - set(own)), set(bound))
+    given = supplied(kind) if runtime is None else frozenset(runtime)
+    nested = _nested.places(target, kind, arguments)
+    own = {k: v for k, v in arguments.items() if k not in nested}
+    found = check(name, target, own, given | set(nested), set(bound))
     declared = {p.name for p in parameters_of(target)}
-    if kind in ("losses", "miners"):
+    if kind in ("losses", "miners", *_pml.PARTS):
         found += _beyond_use({k: v for k, v in own.items() if k in declared})
-    for key, value in arguments.items():
-        if _is_spec(value) and key in declared:
-            found += _nested_problems(kind, key, value)
-        elif _is_spec(value):
-            found += check(name, target, {key: value}, declared)
-    return found
+    return found + _nested_problems(target, kind, arguments, runtime)
+
+
+def rewrite_nested(
+    kind: Kind,
+    name: str,
+    arguments: Mapping[str, Any],
+    make: Callable[[tuple[str | int, ...], NestedSpec], Any],
+) -> dict[str, Any]:
+    """Return arguments of a component with what ``make`` returns for each that is a component."""
+    return _nested.rewrite(_resolve(kind, name)[0], kind, arguments, make)
+
+
+def parameters(kind: Kind, name: str) -> tuple[Parameter, ...]:
+    """Return the arguments of a component, nested kinds among them, that its name leaves open."""
+    target, bound = _resolve(kind, name)
+    return tuple(p for p in parameters_of(target) if p.name not in bound)
+
+
+def full_name(kind: str, name: str) -> str:
+    """Return the name of a nested component in full: ``LpDistance`` is ``pml.LpDistance``."""
+    return _PML + name.removeprefix(_PML) if kind in _pml.PARTS else name
 
 
 def load(kind: Kind, name: str) -> Any:
@@ -315,6 +339,8 @@ def _claim(kind: Kind, name: str) -> _Claim:
     """Return the one claim of a name, a family's for its members; UserError if there is none."""
     if not isinstance(name, str):
         raise UserError(f"names of {kind} are text, not {shown(name)}")
+    if kind in _pml.PARTS:
+        return _claim_of_part(kind, name)
     found = _claims_of(kind, name)
     if not found:
         raise UserError(_unknown(kind, name))
@@ -335,6 +361,16 @@ def _claims_of(kind: Kind, name: str) -> list[_Claim]:
             entry = EntryPoint(name, target, f"zoo.{kind}")
             found = [_Claim(entry, _PML_NAME)]
     return found or []
+
+
+def _claim_of_part(kind: str, name: str) -> _Claim:
+    """Return the claim of a distance, reducer or regularizer, which only PML has."""
+    target = _pml.part(kind, name)
+    if target is None:
+        known = list(_pml.targets(kind))
+        hint = did_you_mean(name.removeprefix(_PML), known) or f"; there are {', '.join(known)}"
+        raise UserError(f"there is no {_nested.one_of_kind(kind)} named {name!r}{hint}")
+    return _Claim(EntryPoint(name, target, f"zoo.{kind}"), _PML_NAME)
 
 
 def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
@@ -440,40 +476,35 @@ def _at_odds(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[P
     return found
 
 
-def _is_spec(value: object) -> bool:
-    """Tell whether an argument is itself a component: a map with a name."""
-    return isinstance(value, Mapping) and isinstance(value.get("name"), str)
+def supplied(kind: str) -> frozenset[str]:
+    """Return what the runtime has for a kind; for the parts of a loss, what it has for losses."""
+    return RUNTIME.get(kind, RUNTIME["losses"])
 
 
-def _split_spec(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return value["name"], {k: v for k, v in value.items() if k != "name"}
+def _nested_problems(
+    target: Any, kind: Kind, arguments: Mapping[str, Any], runtime: Collection[str] | None
+) -> list[Problem]:
+    """Return what is wrong with the components among some arguments."""
+    found = [
+        Problem(".".join(map(str, keys)), message)
+        for key, place in _nested.places(target, kind, arguments).items()
+        for keys, message in _nested.faults(place, arguments[key], (key,))
+    ]
+
+    def judge(keys: tuple[str | int, ...], spec: NestedSpec) -> None:
+        for argument, message in problems(
+            cast("Kind", spec.kind), spec.name, spec.arguments, runtime
+        ):
+            at = ".".join([*map(str, keys), *filter(None, [argument or _its_name(spec)])])
+            found.append(Problem(at, message))
+
+    _nested.rewrite(target, kind, arguments, judge)
+    return found
 
 
-def _nested_target(kind: Kind, key: str, name: str) -> tuple[Kind | None, str]:
-    """Return (kind, name) of a nested component; kind None for PML's distances and the like."""
-    if name.startswith(_PML) and name.removeprefix(_PML) in _pml.helpers():
-        return None, _pml.helpers()[name.removeprefix(_PML)]
-    return ("miners" if "miner" in key else kind), name
-
-
-def _nested_problems(kind: Kind, key: str, value: Mapping[str, Any]) -> list[Problem]:
-    name, arguments = _split_spec(value)
-    inner, where = _nested_target(kind, key, name)
-    if inner is None:
-        found = check(name, EntryPoint(name, where, "").load(), arguments)
-    else:
-        found = problems(inner, name, arguments)
-    return [Problem(".".join(filter(None, (key, p.argument or "name"))), p.message) for p in found]
-
-
-def _assemble_nested(kind: Kind, key: str, value: Any, runtime: Mapping[str, Any]) -> Any:
-    if not _is_spec(value):
-        return value
-    name, arguments = _split_spec(value)
-    inner, where = _nested_target(kind, key, name)
-    if inner is None:
-        return EntryPoint(name, where, "").load()(**arguments)
-    return assemble(inner, name, arguments, runtime)
+def _its_name(spec: NestedSpec) -> str:
+    """Return where a nested component's name is: below it, if it was written as a map."""
+    return "name" if spec.arguments else ""
 
 
 def _check_kind(kind: object) -> None:
@@ -515,7 +546,7 @@ def _claimed_twice(name: str, found: list[_Claim]) -> str:
 
 def noun_of(kind: Kind) -> str:
     """Return the name of one member of a kind, for messages."""
-    return {"losses": "loss", "datasets": "data set"}.get(kind, kind[:-1])
+    return _nested.one_of_kind(kind)
 
 
 def _first_line(target: Any) -> str:

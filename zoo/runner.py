@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import random
 import shlex
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from zoo import _identity, _signals, environment, registry
 from zoo import config as configuration
-from zoo import environment, registry
 from zoo._checked import checked
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
@@ -110,7 +109,8 @@ def run(
             return folder.result()
         if not test and folder.validated:
             return folder.candidate()
-        return _run(config, overrides, folder, reporter, test)
+        with _threads_as_before():
+            return _run(config, overrides, folder, reporter, test)
 
 
 def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
@@ -289,9 +289,7 @@ def _run(
     if config.train.iterations:
         chosen = _Training(experiment, folder, reporter, clock).run()
     if not test:
-        candidate = _result(experiment, chosen, clock)
-        folder.finish_validation(candidate)
-        return candidate
+        return folder.finish_validation(_result(experiment, chosen, clock))
     try:
         began = time.perf_counter()
         found = evaluate(experiment, reporter)
@@ -309,8 +307,7 @@ def _run(
     if found.measured.clustering:
         result["clustering"] = found.measured.clustering
     labels = np.asarray(experiment.test.labels, np.int64)
-    folder.finish(result, found.recall.ranks.numpy(), labels)
-    return result
+    return folder.finish(result, found.recall.ranks.numpy(), labels)
 
 
 @dataclass
@@ -388,8 +385,10 @@ class _Training:
                 self._tell(report)
                 if stopped() or self._due(self.config.train.checkpoint_every):
                     self._save(batch.state)
-                if stopped() and trainer.iteration < total:
-                    raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
+                if stopped():
+                    break
+            if stopped():  # at the end too: to measure takes long, and can be done later
+                raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
         self.clock.stop()
         if self.chosen is not None:
             self.chosen.restore(self.experiment.embedder)
@@ -405,7 +404,7 @@ class _Training:
         return done % every == 0 or done == self.config.train.iterations
 
     def _resume(self) -> None:
-        state = self.folder.load_checkpoint()
+        state = self.folder.network(self.config)
         if state is not None:
             try:
                 self._go_on_from(state)
@@ -431,6 +430,8 @@ class _Training:
                 f"{self.folder.path}: the training images have changed since this run began; "
                 "bring them back, or start again with --restart"
             )
+        if self.experiment.device.type == "cpu":
+            _take_threads(state.get("threads"), self.reporter)
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
         seconds, images = state["clock"]
@@ -444,6 +445,8 @@ class _Training:
         self.clock.stop()
         state = {
             **self.trainer.state_dict(sampler_state),
+            "run": _identity.of_run(self.config),
+            "threads": torch.get_num_threads(),
             "fingerprint": self.fingerprint,
             "clock": [self.clock.seconds, self.clock.images],
         }
@@ -562,6 +565,25 @@ def _tell_choice(chosen: Chosen, reporter: Reporter) -> None:
     reporter.say(f"{'chosen' if chosen.keep else 'last':<8} iteration {chosen.iteration}, {score}")
 
 
+@contextmanager
+def _threads_as_before() -> Iterator[None]:
+    """Leave PyTorch, when the run has ended, the threads that it had before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+def _take_threads(wanted: int | None, reporter: Reporter) -> None:
+    """Compute with as many threads as the run had: sums in another order are other numbers."""
+    given = torch.get_num_threads()
+    if wanted is not None and wanted != given:
+        torch.set_num_threads(wanted)
+        reporter.say(f"threads  {wanted}, with which the run began, instead of {given}")
+
+
 def _scores(recall: Mapping[int, float]) -> dict[str, float]:
     return {str(k): score for k, score in recall.items()}
 
@@ -660,20 +682,5 @@ def _default_workers(device: torch.device, dataset: ImageDataset) -> int:
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is not held back."""
     asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    with _signals.heard_by(asked.set, once=True):
         yield asked.is_set
-        return
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(signum: int, frame: Any) -> None:
-        asked.set()
-        for s, handler in before.items():
-            signal.signal(s, handler)
-
-    for s in before:
-        signal.signal(s, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from zoo.embedder import Embedder
-from zoo.errors import FAILURES, UserError, blame
+from zoo.errors import FAILURES, UserError, blame, out_of_memory
 from zoo.pipeline import Batch
 from zoo.schema import DEVICE, Config, Optimizer, Schedule
 
@@ -31,9 +31,6 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _ADVICE = (
     "try a lower optimizer.lr, train.clip_norm=1.0, schedule.warmup=100 or train.precision=fp32"
 )
-
-
-OUT_OF_MEMORY = "the GPU's memory is full: use smaller batches, images or a smaller backbone"
 
 
 class DivergedError(RuntimeError):
@@ -271,9 +268,11 @@ def _blaming(what: str) -> Iterator[None]:
     """Say which component it was that failed; full memory is nobody's fault in particular."""
     try:
         yield
-    except (UserError, MemoryError, torch.cuda.OutOfMemoryError):
+    except UserError:
         raise
     except FAILURES as error:
+        if out_of_memory(error):
+            raise
         raise blame(what, error) from error
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zoo import _gather, runner
-from zoo import config as configuration
 from zoo._checked import Count, Workers, checked, shown
+from zoo._files import check_stored
 from zoo._gather import Gathered
 from zoo._plugins import check_there
 from zoo._words import printable
@@ -264,8 +264,8 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         UserError: if there is no such run, or its checkpoint cannot be read.
     """
     folder = RunFolder.find(run)
-    config = configuration.load_run(folder.path / CONFIG)
-    state = folder.load_checkpoint()
+    config = folder.config()
+    state = folder.network(config)
     if state is None and config.train.iterations:
         raise UserError(
             f"{folder.path}: has no checkpoint.pt, so there is no network in it; the folder may be "
@@ -383,6 +383,7 @@ def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> No
 def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
     """Return embeddings that were kept; None if there are none, or of others."""
     try:
+        check_stored(path)
         with np.load(path, allow_pickle=False) as kept:
             embeddings: NDArray[np.float32] = kept["embeddings"]
             fits = embeddings.dtype == np.float32 and embeddings.shape == shape
