@@ -427,3 +427,17 @@ def test_a_name_of_any_length_is_told_in_a_line(command):
         status, out, err = command(*arguments)
         assert (status, out) == (2, ""), arguments
         assert len(err) < 1000, arguments
+
+
+@pytest.mark.parametrize("module", ["zoo", "zoo.cli"])
+def test_the_package_is_the_command(module, tmp_path):
+    def run(*arguments):
+        line = [sys.executable, "-m", module, *arguments]
+        return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    told = run("--help")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "Usage: zoo [OPTIONS]" in told.stdout
+    wrong = run("config", "no_such")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("error: there is no config 'no_such'")

@@ -41,6 +41,8 @@ _NAMES: dict[Any, str] = {
     object: "anything",
 }
 
+_NUMBERS = {"integer": "whole numbers", "floating": "floats", "number": "numbers"}
+
 
 class Between(NamedTuple):
     """Numbers that an argument may have, both ends among them."""
@@ -122,6 +124,9 @@ def shown(value: object) -> str:
         return f"the class {value.__name__}"
     if value is not None and not isinstance(value, bool | int | float | str | bytes):
         name = type(value).__name__
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            kind = str(value.dtype).removeprefix("torch.")
+            return f"{kind} of shape {tuple(value.shape)}"
         return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
     try:
         text = printable(repr(value))
@@ -244,11 +249,24 @@ def _is_array(origin: Any) -> bool:
 
 
 def _has_dtype(inner: tuple[Any, ...], value: Any) -> bool:
+    """Tell whether the numbers of an array are of a kind, or can be made so: 64 bits or 32."""
     import numpy as np
 
-    wanted = [typing.get_args(one)[0] for one in inner if typing.get_origin(one) is np.dtype]
-    scalar = typing.get_origin(wanted[0]) or wanted[0] if wanted else np.generic
-    return not isinstance(scalar, type) or np.issubdtype(value.dtype, scalar)
+    scalar = _scalar(inner)
+    if not isinstance(scalar, type):
+        return True
+    if scalar in (np.integer, np.floating, np.number):
+        return np.issubdtype(value.dtype, scalar)
+    return np.can_cast(value.dtype, scalar, "same_kind")
+
+
+def _scalar(inner: tuple[Any, ...]) -> Any:
+    """Return X of NDArray[X], without what X is of."""
+    for one in inner:
+        if getattr(typing.get_origin(one), "__name__", "") == "dtype":
+            (scalar,) = typing.get_args(one)
+            return typing.get_origin(scalar) or scalar
+    return None
 
 
 # ---- types in words
@@ -268,14 +286,10 @@ def _said(wanted: Any) -> str:
     if origin in (Iterable, Sequence, list, tuple, Set):
         return "a list" + (f" of which each is {_said(inner[0])}" if inner[:1] != (Any,) else "")
     if _is_array(origin):
-        return "a NumPy array" + _dtype_in_words(inner)
+        name = getattr(_scalar(inner), "__name__", "")
+        return "a NumPy array" + (f" of {_NUMBERS.get(name, name)}" if name else "")
     named = origin or wanted
     return _NAMES.get(named) or getattr(named, "__name__", str(named))
-
-
-def _dtype_in_words(inner: tuple[Any, ...]) -> str:
-    text = str(inner[-1]) if inner else ""
-    return " of whole numbers" if "integer" in text or "int" in text else ""
 
 
 def _meant(wanted: Any, value: object) -> str:

@@ -93,7 +93,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _Warnings()
             try:
-                app()
+                app(prog_name="zoo")  # however it was started
             finally:
                 sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - Python would print it as it is

@@ -339,7 +339,7 @@ def _claim(kind: Kind, name: str) -> _Claim:
     """Return the one claim of a name, a family's for its members; UserError if there is none."""
     if not isinstance(name, str):
         raise UserError(f"names of {kind} are text, not {shown(name)}")
-    if kind in _pml.PARTS:
+    if isinstance(kind, str) and kind in _pml.PARTS:
         return _claim_of_part(kind, name)
     found = _claims_of(kind, name)
     if not found:
