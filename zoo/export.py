@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 import zoo
 from zoo._checked import checked
-from zoo._files import cannot_write, check_folder, one_at_a_time, replace_file
+from zoo._files import cannot_write, check_folder, one_at_a_time, read_json, replace_file
 from zoo._words import printable
 from zoo.embedder import Embedder
 from zoo.errors import UserError, did_you_mean, one_of

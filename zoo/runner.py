@@ -41,7 +41,6 @@ from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, choose_device, choose_precision
 
-
 _MOST_THREADS = 4096
 """More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
 
