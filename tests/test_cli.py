@@ -353,3 +353,20 @@ def test_piped_output_is_as_wide_as_columns_says(columns, widest, command, monke
     monkeypatch.setenv("COLUMNS", columns)
     _, out, _ = command("list", "backbones")
     assert max(map(len, out.splitlines())) == widest
+
+
+@pytest.mark.parametrize("module", ["rich_click", "zoo._cli_use", "zoo.progress"])
+def test_ctrl_c_while_the_command_is_imported_takes_one_line(module):
+    code = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from zoo._start import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "stopped\n")

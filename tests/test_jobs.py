@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from zoo import _live, _scheduler, jobs
+from zoo import _live, _scheduler, jobs, progress
 from zoo._scheduler import Job, Places
 from zoo.config import load_all
 from zoo.errors import UserError
@@ -590,6 +590,25 @@ def test_lines_tell_now_and_then_how_it_is_going(monkeypatch):
     made.tick()
     assert "training" in console.file.getvalue()
     assert "3/600" in console.file.getvalue()
+
+
+def test_a_slow_run_says_now_and_then_how_far_it_is(monkeypatch):
+    """Without its loss, to look at which would make a GPU wait."""
+    console = Console(width=120, file=io.StringIO())
+    told = Reporter(console)
+    with told.training(0, 5) as report:
+        report.advance()
+        assert console.file.getvalue() == ""
+        report.show(1, loss=0.5)
+        monkeypatch.setattr(progress, "_EVERY", -1.0)
+        report.advance()
+    assert list(told.track("ab", 2, "evaluating")) == ["a", "b"]
+    first, second, *rest = console.file.getvalue().splitlines()
+    assert first.startswith("1/5")
+    assert "loss 0.5000" in first
+    assert second.startswith("2/5")
+    assert "loss" not in second
+    assert rest == ["evaluating  1/2", "evaluating  2/2"]
 
 
 # ---- the command

@@ -200,7 +200,8 @@ def problems(
         return [Problem(None, str(error))]
     supplied = RUNTIME[kind] if runtime is None else frozenset(runtime)
     own = {k: v for k, v in arguments.items() if not _is_spec(v)}
-    found = check(name, target, own, supplied | (set(arguments) - set(own)), set(bound))
+    hidden = frozenset() if kind == "losses" else supplied  # sizes, which a user may give
+    found = check(name, target, own, supplied | (set(arguments) - set(own)), set(bound), hidden)
     declared = {p.name for p in parameters_of(target)}
     if kind in ("losses", "miners"):
         found += _beyond_use({k: v for k, v in own.items() if k in declared})

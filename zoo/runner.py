@@ -39,6 +39,8 @@ from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, choose_device, choose_precision
 
+_LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
+
 
 class InterruptedRunError(Exception):
     """The user stopped the run; what was done is saved."""
@@ -456,7 +458,7 @@ class _Training:
     def _tell(self, report: TrainingReport) -> None:
         """Write and show the loss, and Recall@K, whenever the config asks for them."""
         trainer = self.trainer
-        if self._due(self.config.train.log_every):
+        if self._logs():
             trainer.check()
             trainer.check_weights()
             levels, norm = trainer.meter.read()
@@ -477,6 +479,11 @@ class _Training:
                 self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
+
+    def _logs(self) -> bool:
+        """Whether the loss is due: often at first, so that a slow run shows whether it learns."""
+        every = self.config.train.log_every
+        return self._due(every) or self.trainer.iteration in _LOGGED_AT_FIRST
 
     def _recall(self) -> Recall:
         """Measure the embedding alone; features below it and single levels count at the end."""
