@@ -48,3 +48,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "triplet_semihard": "zoo.losses.triplet_semihard:TripletSemihardLoss",
     },
 }
+
+# Classes of pytorch-metric-learning that stand for their own, `pml.<ClassName>`, with what those
+# lack for a run.
+PML: dict[str, str] = {"CrossBatchMemory": "zoo.losses._memory:CrossBatchMemory"}

@@ -16,12 +16,14 @@ import time
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import zoo
 from zoo import UserError, runner
 from zoo.base import Preprocess
 from zoo.config import load
+from zoo.embedder import Embedder
 from zoo.evaluate import ranks
 from zoo.progress import Reporter
 from zoo.results import RunFolder
@@ -104,6 +106,7 @@ def test_a_finished_run_is_not_run_again(whole, monkeypatch):
     assert run(path) == result
 
 
+@pytest.mark.slow
 def test_a_random_network_learns(tmp_path):
     larger = ["model.backbone.width=16", "model.embedding_size=64", "images={}"]
     before = run(tmp_path, *larger, "train.iterations=0")
@@ -112,6 +115,7 @@ def test_a_random_network_learns(tmp_path):
     assert before["images_per_second"] is None
 
 
+@pytest.mark.slow
 def test_killed_at_random_iterations_it_ends_bit_for_bit_the_same(whole, tmp_path):
     """SIGKILL, which nothing can catch, three times; then once to the end."""
     path, result = whole
@@ -158,7 +162,7 @@ class Dropout(nn.Module):
         return (nn.functional.dropout(self.layer(images), 0.5, self.training),)
 
 
-@pytest.mark.parametrize("at", [3, 5, 17])
+@pytest.mark.parametrize("at", [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (3, 17))])
 def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch, at):
     monkeypatch.setattr(zoo.registry, "_registered", {})
     zoo.register("backbones", "dropout")(Dropout)
@@ -200,6 +204,7 @@ def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     path, result = whole
@@ -284,6 +289,7 @@ def test_restart_forgets(whole, tmp_path):
     assert whole
 
 
+@pytest.mark.slow
 def test_other_seeds_differ_and_the_same_seed_does_not(whole, tmp_path):
     path, _ = whole
     run(tmp_path, "train.iterations=2")
@@ -512,6 +518,54 @@ def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):
         run(tmp_path, "loss=mine")
 
 
+class Halves(Dropout):
+    """It halves what has even sides, and when it is told to break, breaks on all."""
+
+    broken = False
+
+    def forward(self, images):
+        if Halves.broken or images.shape[-1] % 2:
+            torch.ones(2, 3) @ torch.ones(2, 3)
+        return super().forward(images)
+
+
+def test_a_backbone_that_fails_is_named_with_the_size_of_the_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("backbones", "mine")(Halves)
+    left_out = ("model.backbone", "images", "train")
+    given = [s for s in SMALL if not s.startswith(left_out)]
+    given += [f"output={tmp_path}", "model.backbone=mine"]
+    says = r"^mine on images of {0}x{0} pixels failed: RuntimeError: mat1 .*test_runner\.py:.*call"
+    for side, iterations in ((31, 1), (31, 0), (28, 1)):
+        few = [*given, f"images.crop={side}", f"train.iterations={iterations}"]
+        if side % 2:
+            with pytest.raises(UserError, match=says.format(side)):
+                runner.run("ice_glyphs", few, reporter=QUIET)
+        else:
+            result = runner.run("ice_glyphs", few, reporter=QUIET)
+    model = zoo.load(tmp_path / result["run"])
+    monkeypatch.setattr(Halves, "broken", True)
+    with pytest.raises(UserError, match=says.format(28)):
+        model([np.zeros((32, 32), np.uint8)])
+    Image.new("L", (32, 32)).save(tmp_path / "x.png")
+    with pytest.raises(UserError, match=says.format(28)):
+        model.embed_folder(tmp_path, reporter=QUIET)
+    with pytest.raises((UserError, zoo.export.ExportError), match="mine on images of 28x28 pixels"):
+        zoo.export.export(model, tmp_path / "x.pt2", reporter=QUIET)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough")])
+def test_a_full_memory_is_not_blamed_on_the_backbone(error):
+    def full(_):
+        raise error
+
+    embedder = Embedder(zoo.build("backbones", "convnet", width=2), 8)
+    embedder.backbone.forward = full
+    with pytest.raises(type(error)) as caught:
+        embedder(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+    assert caught.value is error
+
+
 class Plain(Dropout):
     """The same without anything random."""
 
@@ -568,6 +622,7 @@ class ThreeLevels(nn.Module):
         return tuple(maps[-self.levels :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ice", "pml.ArcFaceLoss"])
 def test_every_level_learns_by_a_loss_of_its_own(tmp_path, monkeypatch, loss):
     monkeypatch.setattr(zoo.registry, "_registered", {})

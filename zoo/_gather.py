@@ -21,7 +21,7 @@ from zoo._tree import images_under
 from zoo._words import counted, printable
 from zoo.decoding import MAX_PIXELS, load_rgb, why_unreadable
 from zoo.errors import UserError
-from zoo.pipeline import centre_crops, load
+from zoo.pipeline import centre_crops, load, same_planes
 from zoo.progress import Reporter
 from zoo.schema import Images
 
@@ -244,7 +244,7 @@ class _Parts(Dataset[_Part]):
 
 def _stack(names: list[str], images: list[Tensor]) -> Tensor:
     for name, image in zip(names, images, strict=True):
-        if image.shape != images[0].shape:
+        if image.shape[2:] != images[0].shape[2:]:
             sizes = ["x".join(map(str, one.shape[:1:-1])) for one in (images[0], image)]
             raise UserError(
                 printable(
@@ -252,7 +252,7 @@ def _stack(names: list[str], images: list[Tensor]) -> Tensor:
                     "scales nor cuts images (images.resize, images.crop), so all must be alike"
                 )
             )
-    return torch.cat(images) if images else torch.empty(0)
+    return torch.cat(same_planes(images)) if images else torch.empty(0)
 
 
 def _none_left(root: str, unreadable: dict[str, str]) -> str:

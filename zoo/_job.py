@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
 from zoo import _signals, _yaml
-from zoo.errors import UserError
+from zoo.errors import UserError, out_of_memory
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import BusyError
 from zoo.schema import Config
@@ -155,15 +155,11 @@ def _has_diverged(error: Exception) -> bool:
 
 def _expected(error: Exception) -> str | None:
     """Return why a run failed, if that is nobody's mistake in the program."""
-    import torch
-
-    from zoo.train import OUT_OF_MEMORY, DivergedError
+    from zoo.train import DivergedError
 
     if isinstance(error, UserError | DivergedError):
         return str(error)
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return OUT_OF_MEMORY
-    return None
+    return out_of_memory(error)
 
 
 def _plain(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zoo import _yaml
-from zoo._yaml import Keys, Node, Place, Problem, keys_of, nest
+from zoo._yaml import Keys, Node, Place, Problem, keys_of, nest, spelled_out
 from zoo.schema import NAMED
 
 COMMAND_LINE = "command line"
@@ -41,6 +41,7 @@ def _read_override(text: str, problems: list[Problem]) -> Node | None:
 
 def _join(one: Node, other: Node, keys: Keys, problems: list[Problem]) -> Node:
     """Put two settings together, whichever came first; none may be given twice."""
+    one, other = spelled_out(one, other), spelled_out(other, one)
     if not isinstance(one.value, dict) or not isinstance(other.value, dict):
         message = f"given twice: {str(one.place).removeprefix(COMMAND_LINE + ': ')} as well"
         problems.append(Problem(other.place, keys, message))

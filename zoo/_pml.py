@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import ast
 import functools
-from pathlib import Path
+import importlib
 
+from zoo._files import MOST_TEXT, read_bytes
 from zoo._source import find_spec
 
-_FOLDERS = {"losses": "losses", "miners": "miners"}
-_HELPERS = ("distances", "reducers", "regularizers")
+PARTS = ("distances", "reducers", "regularizers")
+"""What its losses and miners are made of, besides each other."""
+
+PREFIX = "pml."
+_FOLDERS = ("losses", "miners", *PARTS)
 _ABSTRACT = ("Base", "Generic", "Mixin")
 
 
 @functools.cache
 def targets(kind: str) -> dict[str, str]:
-    """Return ``{ClassName: "module:ClassName"}`` of a kind; empty for kinds that PML has not."""
-    return _exports(_FOLDERS[kind]) if kind in _FOLDERS else {}
+    """Return ``{ClassName: "module:ClassName"}`` of a kind; empty for kinds that PML has not.
+
+    In the place of a class that lacks something here stands the one of ours that has it.
+    """
+    found = _exports(kind) if kind in _FOLDERS else {}
+    ours = getattr(importlib.import_module(f"zoo.{kind}"), "PML", {}) if kind == "losses" else {}
+    return found | {name: target for name, target in ours.items() if name in found}
 
 
-@functools.cache
-def helpers() -> dict[str, str]:
-    """Return the targets of what PML losses take: distances, reducers, regularizers."""
-    return {name: target for folder in _HELPERS for name, target in _exports(folder).items()}
+def part(kind: str, name: str) -> str | None:
+    """Return the target of a distance, reducer or regularizer, with or without ``pml.``."""
+    return targets(kind).get(name.removeprefix(PREFIX))
 
 
 def _exports(folder: str) -> dict[str, str]:
@@ -30,7 +38,7 @@ def _exports(folder: str) -> dict[str, str]:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return {}
-    tree = ast.parse(Path(spec.origin).read_bytes())
+    tree = ast.parse(read_bytes(spec.origin, MOST_TEXT))
     return {
         alias.name: f"{package}.{node.module}:{alias.name}"
         for node in tree.body

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from zoo._files import MOST_TEXT, read_bytes
+
 
 class Text(NamedTuple):
     """What the source says of a class, and what is visibly wrong with its module.
@@ -131,7 +133,7 @@ def _parsed(path: Path) -> ast.Module:
 
 @functools.lru_cache(maxsize=64)  # a sweep asks for the same few a thousand times
 def _tree(path: Path, changed: int, size: int) -> ast.Module:
-    return ast.parse(path.read_bytes())
+    return ast.parse(read_bytes(path, MOST_TEXT))
 
 
 def _definition(module: str, name: str) -> tuple[str, ast.AST]:

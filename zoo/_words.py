@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Collection
 
 from zoo._yaml import inline, kind_of
@@ -60,8 +61,19 @@ def as_setting(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that cannot steer a terminal, whoever wrote it."""
+    """Return a text on one line that cannot steer a terminal, whoever wrote it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def harmless(text: str) -> str:
+    """Return a text of any lines that cannot steer a terminal; spaces of any width stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or _is_space(c) else printable(c) for c in text)
+
+
+def _is_space(character: str) -> bool:
+    return unicodedata.category(character) == "Zs"
 
 
 def hint(key: str, known: Collection[str]) -> str:

@@ -88,10 +88,19 @@ class Node:
         return node.place
 
 
-def read(path: Path, file: str, problems: list[Problem]) -> Node | None:
-    """Read a file, called ``file`` in messages; None where nothing could be made of it."""
+def read(path: Path, file: str, problems: list[Problem], *, pipe: bool = False) -> Node | None:
+    """Read a file, called ``file`` in messages; None where nothing could be made of it.
+
+    Args:
+        path: the file.
+        file: what messages call it.
+        problems: what is found is added here.
+        pipe: whether it may be a pipe, which waits for whoever writes into it.
+    """
+    from zoo._files import open_regular  # which needs this module
+
     try:
-        with path.open("rb") as stream:
+        with path.open("rb") if pipe and path.is_fifo() else open_regular(path) as stream:
             raw = stream.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             problems.append(Problem(Place(file), (), "is larger than 1 MB: not a config"))
@@ -152,14 +161,18 @@ def inline(value: Any) -> str:
 
 
 def _write(data: Any, flow: bool | None, width: float) -> str:
-    text: str = yaml.dump(
-        data,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=flow,
-        width=width,
-    )
+    text: str = ""
+    for as_it_is in (True, False):  # a text that could steer a terminal is written in escapes
+        text = yaml.dump(
+            data,
+            Dumper=_Dumper,
+            sort_keys=False,
+            allow_unicode=as_it_is,
+            default_flow_style=flow,
+            width=width,
+        )
+        if text.replace("\n", "").isprintable():
+            break
     return text
 
 
@@ -181,7 +194,14 @@ def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
 
     A map with another ``name`` is another component, to which the inherited arguments mean nothing:
     it replaces the map below it. A config as a whole may change its name and still inherit.
+    Text stands for a map with that name; a map of numbers changes items of a list.
     """
+    base, over = spelled_out(base, over), spelled_out(over, base)
+    if _fits(over, base):
+        items = dict(enumerate(base.value)) | {
+            i: merge(base.value[i], node, (*keys, i)) for i, node in over.value.items()
+        }
+        return Node(list(items.values()), base.place)
     if not isinstance(base.value, dict) or not isinstance(over.value, dict):
         return over
     if keys and _name(over) not in (None, _name(base)) and _name(base) is not None:
@@ -190,6 +210,20 @@ def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
     for key, node in over.value.items():
         merged[key] = merge(merged[key], node, (*keys, key)) if key in merged else node
     return Node(merged, base.place)
+
+
+def spelled_out(node: Node, beside: Node) -> Node:
+    """Return a component's name as a map with that name, where the other is written as a map."""
+    if isinstance(node.value, str) and isinstance(beside.value, dict):
+        return Node({"name": node}, node.place)
+    return node
+
+
+def _fits(over: Node, base: Node) -> bool:
+    """Tell whether a map is one of places in a list."""
+    if not isinstance(over.value, dict) or not isinstance(base.value, list) or not over.value:
+        return False
+    return all(key in range(len(base.value)) for key in over.value)
 
 
 def _name(node: Node) -> object:

@@ -1,4 +1,4 @@
-"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else."""
+"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else, as a full disk."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import rich_click as click
 from click.exceptions import Exit
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -31,8 +31,10 @@ from zoo import (
     registry,
 )
 from zoo._arguments import REQUIRED
-from zoo.errors import UserError, did_you_mean, one_of
-from zoo.progress import Reporter, stdout
+from zoo._files import is_wrong_name
+from zoo._words import harmless
+from zoo.errors import MachineError, UserError, did_you_mean, one_of, out_of_memory
+from zoo.progress import Reporter, echo, mend_size, stderr, stdout
 
 if TYPE_CHECKING:
     from zoo.checks import Report
@@ -40,7 +42,33 @@ if TYPE_CHECKING:
     from zoo.schema import Config
 
 
-@click.group(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+_TOO_LONG = re.compile(r"(\S{100})\S{4096,}(\S{100})")  # for a message; longer than any path
+
+
+class _App(click.RichGroup):
+    """The command; what it says of its arguments cannot steer the terminal."""
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        with _harmless_usage():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _harmless_usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _harmless_usage() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = harmless(error.message)
+        raise
+
+
+@click.group(
+    cls=_App, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, message="metric-zoo %(version)s")
 @click.rich_config({"text_markup": "rich", "text_paragraph_linebreaks": "\n\n"})
 def app() -> None:
@@ -60,27 +88,50 @@ app.add_command(_cli_report.plot)
 def main() -> None:
     """Run the command; say what was wrong with the input in words, not in a traceback."""
     _prepare_streams()
+    mend_size()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _Warnings()
             try:
-                app()
+                app(prog_name="zoo")  # however it was started
             finally:
                 sys.stdout.flush()
-    except UserError as error:
-        if os.environ.get("ZOO_TRACEBACK"):
-            traceback.print_exception(error)
-        _complain(str(error))
-        sys.exit(2)
-    except OSError as error:
-        if os.environ.get("ZOO_TRACEBACK"):
-            traceback.print_exception(error)
-        if error.filename is not None:  # of the machine, not of the input: no right, no room
-            _complain(f"{str(error.filename)!r}: {error.strerror or error}")
-            sys.exit(1)
-        _complain(f"the output cannot be written: {error.strerror}")
+    except Exception as error:  # noqa: BLE001 - Python would print it as it is
+        sys.exit(_explain(error))
+
+
+def _explain(error: Exception) -> int:
+    """Say what ended the command, in words where it is not a mistake in the program.
+
+    Returns:
+        the exit status.
+    """
+    said = _in_words(error)
+    if said is None or os.environ.get("ZOO_TRACEBACK"):
+        _complain("".join(traceback.format_exception(error)), "")
+    if said is not None:
+        _complain(said)
+    if isinstance(error, OSError) and error.filename is None:
         sys.stdout = _nowhere()  # what is left would fail at exit again
-        sys.exit(1)
+    return 2 if _is_of_the_input(error) else 1
+
+
+def _is_of_the_input(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.filename is not None and is_wrong_name(error)
+    return isinstance(error, UserError) and not isinstance(error, MachineError)
+
+
+def _in_words(error: Exception) -> str | None:
+    """Return what is said instead of a traceback."""
+    if isinstance(error, UserError):
+        return str(error)
+    full = out_of_memory(error)
+    if full is None and isinstance(error, OSError):
+        if error.filename is None:
+            return f"the output cannot be written: {error.strerror}"
+        return f"{str(error.filename)!r}: {error.strerror or error}"  # no right, no room
+    return full
 
 
 def _prepare_streams() -> None:
@@ -232,10 +283,8 @@ def _run(
     checked: Config, overrides: list[str], restart: bool, reporter: Reporter
 ) -> dict[str, Any]:
     """Run an experiment; say what ended it and how to go on, if that is not its last iteration."""
-    import torch
-
     from zoo import _signals, environment, runner
-    from zoo.train import OUT_OF_MEMORY, DivergedError
+    from zoo.train import DivergedError
 
     environment.keep_freed_memory()
     _signals.end_as_ctrl_c_does()
@@ -245,9 +294,6 @@ def _run(
         raise KeyboardInterrupt(str(error)) from None
     except DivergedError as error:
         _complain(str(error))
-        raise Exit(1) from None
-    except torch.cuda.OutOfMemoryError:
-        _complain(OUT_OF_MEMORY)
         raise Exit(1) from None
 
 
@@ -422,15 +468,16 @@ def config_(config: str | None, overrides: tuple[str, ...], schema: bool) -> Non
     if schema:
         from zoo import _editor_schema
 
-        click.echo(json.dumps(_editor_schema.schema(), indent=1, ensure_ascii=False))
+        text = json.dumps(_editor_schema.schema(), indent=1, ensure_ascii=False)
+        echo(text if text == harmless(text) else json.dumps(json.loads(text), indent=1))
         return
 
     if config is None:
         for name in configuration.shipped():
-            click.echo(name)
+            echo(name)
         return
     variants = configuration.load_all(config, overrides)
-    click.echo(configuration.dump_all(variants), nl=False)
+    echo(configuration.dump_all(variants), end="")
 
 
 def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:
@@ -484,8 +531,8 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
 
 
 def _complain(message: str, prefix: str = "error: ") -> None:
-    console = Console(stderr=True, highlight=False, emoji=False)
-    console.print(prefix + message, markup=False, soft_wrap=True)
+    shown = _TOO_LONG.sub(r"\1...\2", prefix + message)
+    stderr().print(shown, markup=False, soft_wrap=True)
 
 
 def _kind(name: str) -> registry.Kind:

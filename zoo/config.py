@@ -12,7 +12,7 @@ import copy
 import functools
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -20,11 +20,13 @@ from typing import Any, Literal, cast
 from pydantic import ValidationError
 
 from zoo import _overrides, _source, _sweep, _yaml, registry
+from zoo._checked import checked
+from zoo._nested import Spec as NestedSpec
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
 from zoo._synonyms import meant_by
 from zoo._words import printable, show
-from zoo._yaml import Keys, Node, Place, Problem, merge
+from zoo._yaml import Keys, Node, Place, Problem, keys_of, merge
 from zoo.base import RUNTIME
 from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind
@@ -49,6 +51,7 @@ class Variant:
     settings: dict[str, Any]
 
 
+@checked
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a config of one experiment and check all of it.
 
@@ -70,6 +73,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     return variants[0].config
 
 
+@checked
 def load_all(
     source: str | Path,
     overrides: Sequence[str] = (),
@@ -88,6 +92,33 @@ def load_all(
     Raises:
         UserError: with a line for every problem of all of them.
     """
+    return _load_all(source, overrides, sweeps, seeds, COMPONENTS)
+
+
+def load_run(path: Path) -> Config:
+    """Read the config that a run keeps, to use its network; look up no component.
+
+    What the network was trained with, and on which images, may be of plugins that are not here any
+    more. What is needed, such as the backbone, is checked when it is built.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        UserError: as :func:`load`.
+    """
+    (variant,) = _load_all(path, (), (), None, {})
+    return variant.config
+
+
+def _load_all(
+    source: str | Path,
+    overrides: Sequence[str],
+    sweeps: Sequence[str],
+    seeds: str | None,
+    components: Mapping[Keys, Kind],
+) -> list[Variant]:
+    """Read the experiments of a config; check it, and of its components those in these places."""
     problems: list[Problem] = []
     _check_here()
     path = _find(source, Path())
@@ -102,7 +133,8 @@ def load_all(
     entries = _sweep.combine(_sweep.of_file(tree, problems), line, given, problems)
     told = {problem.keys for problem in problems}
     judged: _Judged = {}
-    variants = [_variant(path.stem, tree, entry, told, judged, problems) for entry in entries]
+    check = functools.partial(_check, components=components, judged=judged)
+    variants = [_variant(path.stem, tree, entry, told, problems, check) for entry in entries]
     if problems:
         raise _error(list(dict.fromkeys(problems)))
     return variants
@@ -113,14 +145,14 @@ def _variant(
     tree: Node,
     entry: _sweep.Entry,
     told: set[Keys],
-    judged: _Judged,
     problems: list[Problem],
+    check: Callable[[dict[str, Any]], Iterable[tuple[Keys, str]]],
 ) -> Variant:
     """Check one experiment; where something is wrong with it, there are problems more."""
     tree = functools.reduce(merge, [tree, *_sweep.trees(entry)])
     data = {"name": name, **tree.plain()}
     seen = set(told)
-    for keys, message in _check(data, judged):
+    for keys, message in check(data):
         if keys not in seen:  # one problem is enough for a place
             seen.add(keys)
             problems.append(_placed(name, tree, keys, message))
@@ -182,9 +214,10 @@ def set_by_run(kind: Kind) -> frozenset[str]:
 
     Those of a loss may be given: that they agree with the run is seen when it is built.
     """
-    return frozenset() if kind == "losses" else RUNTIME[kind]
+    return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
 
 
+@checked
 def dump(config: Config) -> str:
     """Return YAML that loads as an equal config."""
     return _yaml.dump(config.resolved())
@@ -229,7 +262,8 @@ class _Files:
         return self._trees[path.resolve()]
 
     def _read(self, path: Path, chain: tuple[Path, ...]) -> Node | None:
-        own = _yaml.read(path, _shown(path), self._problems)
+        named = len(chain) == 1  # by the user, whose shell may give a pipe: <(...)
+        own = _yaml.read(path, _shown(path), self._problems, pipe=named)
         if own is None:
             return None
         if not isinstance(own.value, dict):
@@ -334,12 +368,14 @@ def _shown(path: Path) -> str:
 _Judged = dict[tuple[Keys, str], tuple[list[tuple[Keys, str]], dict[str, Any]]]
 
 
-def _check(data: dict[str, Any], judged: _Judged) -> Iterator[tuple[Keys, str]]:
+def _check(
+    data: dict[str, Any], components: Mapping[Keys, Kind], judged: _Judged
+) -> Iterator[tuple[Keys, str]]:
     """Yield all that is wrong with a config; where a component is right, fill in its defaults.
 
     What is judged is added: most components are those of the next experiment of a sweep.
     """
-    for keys, kind in COMPONENTS.items():
+    for keys, kind in components.items():
         *sections, key = keys
         parent = dig(data, sections)
         spec = dig(data, keys)
@@ -353,7 +389,8 @@ def _check(data: dict[str, Any], judged: _Judged) -> Iterator[tuple[Keys, str]]:
             problems, filled = judged[same]
             yield from problems
             parent[key] = copy.deepcopy(filled)
-    yield from _pointless_miner(data)
+    if ("miner",) in components:
+        yield from _pointless_miner(data)
     try:
         Config.model_validate(data)
     except ValidationError as error:
@@ -401,17 +438,25 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     mostly stands for something that the class decides.
     """
     filled = {"name": spec["name"]}
-    for name, default, _ in registry.describe(kind, spec["name"]).parameters:
+    for name, default, _ in registry.parameters(kind, spec["name"]):
         if name in spec or _is_kept(kind, name, default):
             filled[name] = default
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    spec = spec | registry.rewrite_nested(kind, spec["name"], arguments, _nested_with_defaults)
     filled |= spec
     # A stranger's default may break the stranger's annotation.
     return spec if any(_component_problems(kind, (), filled)) else filled
 
 
+def _nested_with_defaults(_: Keys, spec: NestedSpec) -> dict[str, Any]:
+    """Return a component within another as a map, its name in full, with its defaults."""
+    kind = cast("Kind", spec.kind)
+    return _with_defaults(kind, {"name": registry.full_name(kind, spec.name), **spec.arguments})
+
+
 def _is_kept(kind: Kind, name: str, default: object) -> bool:
     """Tell whether a default is part of the saved config."""
-    return type(default) in (bool, int, float, str) and name not in RUNTIME[kind]
+    return type(default) in (bool, int, float, str) and name not in registry.supplied(kind)
 
 
 def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
@@ -429,7 +474,7 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
         key: value for key, value in spec.items() if key not in {"name", *set_by_run(kind)}
     }
     for argument, message in registry.problems(kind, spec["name"], arguments):
-        inner = tuple((argument or "name").split("."))
+        inner = keys_of(argument or "name")
         yield (*keys, *inner), message
     for argument in spec:
         if argument in set_by_run(kind):

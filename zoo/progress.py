@@ -6,23 +6,66 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.segment import Segment
+from rich.text import Text
+
+from zoo._words import harmless
 
 _T = TypeVar("_T")
 
 _EVERY = 10.0  # seconds without a word after which a line says how far it is
+_NARROWEST, _WIDEST = 20, 10_000  # characters of a line
+
+
+class Terminal(Console):
+    """A console that no text can steer: names of folders, classes and files are strangers'.
+
+    All that the zoo prints goes through one, but for data, see :func:`echo`. A text is made
+    harmless before it is laid out, so that columns stay in line, and again when it is written,
+    since not all of it comes as plain text.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(highlight=False, emoji=False, **settings)  # no emoji in a loss m:on:
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Return the text as it is shown."""
+        return super().render_str(harmless(text), **settings)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield what is written, and what rich itself steers the terminal with."""
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(harmless(segment.text), segment.style)
+
+
+def stderr() -> Terminal:
+    """Return a console for what is told, as opposed to results."""
+    return Terminal(stderr=True)
 
 
 class Reporter:
     """Speaks to the user on stderr, so that stdout holds results only."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
-        self.console = console or Console(stderr=True, highlight=False, emoji=False)
+        self.console = console or stderr()
         self.quiet = quiet
         self.live = self.console.is_terminal and not quiet
 
@@ -49,16 +92,25 @@ class Reporter:
         with self._bar(transient=False) as bar:
             yield TrainingReport(self, bar, start, total)
 
-    def _bar(self, transient: bool) -> Progress:
-        return Progress(
+    @contextmanager
+    def bar(self, *columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
+        """Show a bar of these columns while the block runs, if a person is looking on.
+
+        Elsewhere it counts without being shown. Then it is not even started, since rich before 15
+        ends a bar with a blank line though it is disabled.
+        """
+        bar = Progress(*columns, console=self.console, transient=transient, disable=not self.live)
+        with bar if self.live else nullcontext():
+            yield bar
+
+    def _bar(self, transient: bool) -> AbstractContextManager[Progress]:
+        return self.bar(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rest]}"),
             TimeRemainingColumn(compact=True),
-            console=self.console,
             transient=transient,
-            disable=not self.live,
         )
 
 
@@ -114,11 +166,31 @@ class TrainingReport:
         return parts
 
 
-def stdout() -> Console:
+def stdout() -> Terminal:
     """Return a console for results; wide enough for a table when it is not a terminal.
 
     ``COLUMNS``, where it is set, says how wide in both cases; rich reads it.
     """
     told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").lstrip("0").isdigit()
     width = None if told else 160
-    return Console(highlight=False, emoji=False, width=width)  # a loss m:on: has no emoji in it
+    return Terminal(width=width)
+
+
+def echo(text: str, end: str = "\n") -> None:
+    """Write data to stdout: into a file or a pipe as it is, harmless on a terminal."""
+    sys.stdout.write((harmless(text) if sys.stdout.isatty() else text) + end)
+    sys.stdout.flush()
+
+
+def mend_size() -> None:
+    """Let ``COLUMNS`` be as if unset where no table fits into it, and no wider than makes sense.
+
+    It is read by rich and by click, which take any number for a width, and 0 too.
+    """
+    digits = os.environ.get("COLUMNS", "").lstrip("0")
+    if len(digits) > 5 and digits.isdecimal():
+        os.environ["COLUMNS"] = str(_WIDEST)
+    elif not digits.isdecimal() or int(digits) < _NARROWEST:
+        os.environ.pop("COLUMNS", None)
+    else:
+        os.environ["COLUMNS"] = str(min(int(digits), _WIDEST))

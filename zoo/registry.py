@@ -17,16 +17,19 @@ import contextlib
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
-from zoo import _pml, _source
+from zoo import _nested, _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
+from zoo._checked import shown
 from zoo._near import near
+from zoo._nested import Spec as NestedSpec
 from zoo.base import RUNTIME
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, suggest
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, out_of_memory, suggest
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -34,7 +37,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
 _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # in size; of arguments of losses and miners
-_PML = "pml."
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?")
+_PML = _pml.PREFIX
+_PML_NAME = "pytorch-metric-learning"
 _T = TypeVar("_T")
 
 
@@ -97,12 +102,24 @@ def names(kind: Kind) -> list[str]:
 
 def pml_names(kind: Kind) -> list[str]:
     """Return ``pml.<ClassName>`` for every class of that kind in pytorch-metric-learning."""
+    _check_kind(kind)
     return sorted(_PML + name for name in _pml.targets(kind))
 
 
 def kinds_of(name: str) -> list[Kind]:
     """Return the kinds that have a component of that name."""
     return [kind for kind in KINDS if name in _claims(kind) or name in pml_names(kind)]
+
+
+def is_there(kind: Kind, name: str) -> bool:
+    """Tell whether somebody has a component of that name; imports nothing."""
+    return bool(_claims_of(kind, name))
+
+
+def plugin_of(kind: Kind, name: str) -> str | None:
+    """Return the distribution that a component is a plugin of; None if it needs no other."""
+    owners = {claim.distribution for claim in _claims_of(kind, name)}
+    return None if owners <= {_OWN, _PML_NAME} else ", ".join(sorted(owners))
 
 
 def component(kind: Kind, name: str) -> Component:
@@ -172,14 +189,20 @@ def assemble(
     target, bound = _resolve(kind, name)
     declared = {p.name for p in parameters_of(target)}
     supplied = {k: v for k, v in runtime.items() if k in declared and k not in arguments}
-    nested = {k: _assemble_nested(kind, k, v, runtime) for k, v in arguments.items()}
+
+    def build_nested(_: Any, spec: NestedSpec) -> Any:
+        return assemble(cast("Kind", spec.kind), spec.name, spec.arguments, runtime)
+
+    whole = _nested.rewrite(target, kind, arguments, build_nested)
     try:
-        return target(**supplied, **nested, **bound)
+        return target(**supplied, **whole, **bound)
     except UserError:
         raise
-    except ValueError as error:  # the constructor's own check of its arguments
-        raise UserError(f"{name}: {error}") from error
-    except FAILURES as error:  # what it did not check
+    except FAILURES as error:
+        if out_of_memory(error):
+            raise
+        if isinstance(error, ValueError | AssertionError) and str(error):  # its own check
+            raise UserError(f"{name}: {error}") from error
         raise blame(f"building {name}", error) from error
 
 
@@ -198,19 +221,36 @@ def problems(
         target, bound = _resolve(kind, name)
     except UserError as error:
         return [Problem(None, str(error))]
-    supplied = RUNTIME[kind] if runtime is None else frozenset(runtime)
-    own = {k: v for k, v in arguments.items() if not _is_spec(v)}
-    hidden = frozenset() if kind == "losses" else supplied  # sizes, which a user may give
-    found = check(name, target, own, supplied | (set(arguments) - set(own)), set(bound), hidden)
+    given = supplied(kind) if runtime is None else frozenset(runtime)
+    nested = _nested.places(target, kind, arguments)
+    own = {k: v for k, v in arguments.items() if k not in nested}
+    hidden = frozenset() if kind == "losses" else given  # sizes, which a user may give
+    found = check(name, target, own, given | set(nested), set(bound), hidden)
     declared = {p.name for p in parameters_of(target)}
-    if kind in ("losses", "miners"):
+    if kind in ("losses", "miners", *_pml.PARTS):
         found += _beyond_use({k: v for k, v in own.items() if k in declared})
-    for key, value in arguments.items():
-        if _is_spec(value) and key in declared:
-            found += _nested_problems(kind, key, value)
-        elif _is_spec(value):
-            found += check(name, target, {key: value}, declared)
-    return found
+    return found + _nested_problems(target, kind, arguments, runtime)
+
+
+def rewrite_nested(
+    kind: Kind,
+    name: str,
+    arguments: Mapping[str, Any],
+    make: Callable[[tuple[str | int, ...], NestedSpec], Any],
+) -> dict[str, Any]:
+    """Return arguments of a component with what ``make`` returns for each that is a component."""
+    return _nested.rewrite(_resolve(kind, name)[0], kind, arguments, make)
+
+
+def parameters(kind: Kind, name: str) -> tuple[Parameter, ...]:
+    """Return the arguments of a component, nested kinds among them, that its name leaves open."""
+    target, bound = _resolve(kind, name)
+    return tuple(p for p in parameters_of(target) if p.name not in bound)
+
+
+def full_name(kind: str, name: str) -> str:
+    """Return the name of a nested component in full: ``LpDistance`` is ``pml.LpDistance``."""
+    return _PML + name.removeprefix(_PML) if kind in _pml.PARTS else name
 
 
 def load(kind: Kind, name: str) -> Any:
@@ -232,16 +272,29 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
 
     Registering the same class again (a notebook cell run twice) replaces it.
 
+    Args:
+        kind: losses, miners, samplers, backbones or datasets.
+        name: letters, digits and ``_`` or ``-``, parts of it joined by dots; it is what configs and
+            the command call the class.
+
     Raises:
-        UserError: if the name is taken by something else.
+        UserError: if the name is taken by something else or is none, or what is decorated is no
+            class.
     """
     _check_kind(kind)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UserError(
+            f"{shown(name)} is not a name for one of {kind}: take letters, digits, _ and -, with "
+            'dots between parts, such as "mine"'
+        )
 
     def decorate(cls: type[_T]) -> type[_T]:
+        if not isinstance(cls, type):
+            raise UserError(f"{kind}: {name} must be a class, not {shown(cls)}")
         value = f"{cls.__module__}:{cls.__qualname__}"
         taken = [c for c in _claims(kind).get(name, []) if c.entry.value != value]
         if taken or name.startswith(_PML):
-            owner = taken[0].distribution if taken else "pytorch-metric-learning"
+            owner = taken[0].distribution if taken else _PML_NAME
             raise UserError(f"{kind}: the name {name!r} belongs to {owner}; choose another")
         entry = EntryPoint(name, value, f"zoo.{kind}")
         _registered[kind, name] = _Claim(entry, f"registered in {cls.__module__}", cls)
@@ -286,7 +339,19 @@ def _entry_points() -> Any:  # Python 3.10's and 3.12's type of it differ
 def _claim(kind: Kind, name: str) -> _Claim:
     """Return the one claim of a name, a family's for its members; UserError if there is none."""
     if not isinstance(name, str):
-        raise UserError(f"names of {kind} are text, not {name!r}")
+        raise UserError(f"names of {kind} are text, not {shown(name)}")
+    if isinstance(kind, str) and kind in _pml.PARTS:
+        return _claim_of_part(kind, name)
+    found = _claims_of(kind, name)
+    if not found:
+        raise UserError(_unknown(kind, name))
+    if len(found) > 1:
+        raise UserError(_claimed_twice(name, found))
+    return found[0]
+
+
+def _claims_of(kind: Kind, name: str) -> list[_Claim]:
+    """Return all claims of a name, those of its family if it has none of its own."""
     claims = _claims(kind)
     found = claims.get(name)
     if not found and "." in name and not name.endswith("*"):
@@ -295,12 +360,18 @@ def _claim(kind: Kind, name: str) -> _Claim:
         target = _pml.targets(kind).get(name.removeprefix(_PML))
         if target:
             entry = EntryPoint(name, target, f"zoo.{kind}")
-            found = [_Claim(entry, "pytorch-metric-learning")]
-    if not found:
-        raise UserError(_unknown(kind, name))
-    if len(found) > 1:
-        raise UserError(_claimed_twice(name, found))
-    return found[0]
+            found = [_Claim(entry, _PML_NAME)]
+    return found or []
+
+
+def _claim_of_part(kind: str, name: str) -> _Claim:
+    """Return the claim of a distance, reducer or regularizer, which only PML has."""
+    target = _pml.part(kind, name)
+    if target is None:
+        known = list(_pml.targets(kind))
+        hint = did_you_mean(name.removeprefix(_PML), known) or f"; there are {', '.join(known)}"
+        raise UserError(f"there is no {_nested.one_of_kind(kind)} named {name!r}{hint}")
+    return _Claim(EntryPoint(name, target, f"zoo.{kind}"), _PML_NAME)
 
 
 def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
@@ -355,7 +426,7 @@ def _check_member(kind: Kind, claim: _Claim, name: str, known: list[str]) -> str
         family = claim.entry.name
         hint = suggest(family[:-1] + member for member in near(variant, known))
         hint = hint or f"; `zoo show {kind} {family}` lists them"
-        raise UserError(f"{family[:-2]} has no {_one(kind)} named {variant!r}{hint}")
+        raise UserError(f"{family[:-2]} has no {noun_of(kind)} named {variant!r}{hint}")
     return variant
 
 
@@ -406,43 +477,40 @@ def _at_odds(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[P
     return found
 
 
-def _is_spec(value: object) -> bool:
-    """Tell whether an argument is itself a component: a map with a name."""
-    return isinstance(value, Mapping) and isinstance(value.get("name"), str)
+def supplied(kind: str) -> frozenset[str]:
+    """Return what the runtime has for a kind; for the parts of a loss, what it has for losses."""
+    return RUNTIME.get(kind, RUNTIME["losses"])
 
 
-def _split_spec(value: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    return value["name"], {k: v for k, v in value.items() if k != "name"}
+def _nested_problems(
+    target: Any, kind: Kind, arguments: Mapping[str, Any], runtime: Collection[str] | None
+) -> list[Problem]:
+    """Return what is wrong with the components among some arguments."""
+    found = [
+        Problem(".".join(map(str, keys)), message)
+        for key, place in _nested.places(target, kind, arguments).items()
+        for keys, message in _nested.faults(place, arguments[key], (key,))
+    ]
+
+    def judge(keys: tuple[str | int, ...], spec: NestedSpec) -> None:
+        for argument, message in problems(
+            cast("Kind", spec.kind), spec.name, spec.arguments, runtime
+        ):
+            at = ".".join([*map(str, keys), *filter(None, [argument or _its_name(spec)])])
+            found.append(Problem(at, message))
+
+    _nested.rewrite(target, kind, arguments, judge)
+    return found
 
 
-def _nested_target(kind: Kind, key: str, name: str) -> tuple[Kind | None, str]:
-    """Return (kind, name) of a nested component; kind None for PML's distances and the like."""
-    if name.startswith(_PML) and name.removeprefix(_PML) in _pml.helpers():
-        return None, _pml.helpers()[name.removeprefix(_PML)]
-    return ("miners" if "miner" in key else kind), name
+def _its_name(spec: NestedSpec) -> str:
+    """Return where a nested component's name is: below it, if it was written as a map."""
+    return "name" if spec.arguments else ""
 
 
-def _nested_problems(kind: Kind, key: str, value: Mapping[str, Any]) -> list[Problem]:
-    name, arguments = _split_spec(value)
-    inner, where = _nested_target(kind, key, name)
-    if inner is None:
-        found = check(name, EntryPoint(name, where, "").load(), arguments)
-    else:
-        found = problems(inner, name, arguments)
-    return [Problem(".".join(filter(None, (key, p.argument or "name"))), p.message) for p in found]
-
-
-def _assemble_nested(kind: Kind, key: str, value: Any, runtime: Mapping[str, Any]) -> Any:
-    if not _is_spec(value):
-        return value
-    name, arguments = _split_spec(value)
-    inner, where = _nested_target(kind, key, name)
-    if inner is None:
-        return EntryPoint(name, where, "").load()(**arguments)
-    return assemble(inner, name, arguments, runtime)
-
-
-def _check_kind(kind: str) -> None:
+def _check_kind(kind: object) -> None:
+    if not isinstance(kind, str):
+        raise UserError(f"kind must be {one_of(KINDS)}, not {shown(kind)}")
     if kind not in KINDS:
         hint = did_you_mean(kind, KINDS) or f"; there are {', '.join(KINDS)}"
         raise UserError(f"there is no kind of component named {kind!r}{hint}")
@@ -450,8 +518,8 @@ def _check_kind(kind: str) -> None:
 
 def _unknown(kind: Kind, name: str) -> str:
     """Return what to say of a name that there is not: what has it, and what is near."""
-    others = one_of([_one(other) for other in kinds_of(name)])
-    said = f"there is no {_one(kind)} named {name!r}" + (f", but a {others}" if others else "")
+    others = one_of([noun_of(other) for other in kinds_of(name)])
+    said = f"there is no {noun_of(kind)} named {name!r}" + (f", but a {others}" if others else "")
     if ":" in name:  # never imported: a config may be a stranger's
         return f"{said}; give the class a name: an entry point of its package in zoo.{kind}"
     members = _members(kind)
@@ -477,9 +545,9 @@ def _claimed_twice(name: str, found: list[_Claim]) -> str:
     return f"the name {name!r} is claimed by {owners}; uninstall one of them"
 
 
-def _one(kind: Kind) -> str:
+def noun_of(kind: Kind) -> str:
     """Return the name of one member of a kind, for messages."""
-    return {"losses": "loss", "datasets": "data set"}.get(kind, kind[:-1])
+    return _nested.one_of_kind(kind)
 
 
 def _first_line(target: Any) -> str:

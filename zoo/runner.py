@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from zoo import _signals, environment, registry
+from zoo import _identity, _signals, environment, registry
 from zoo import config as configuration
+from zoo._checked import checked
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
+from zoo._plugins import plugins_of
 from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.cache import CachedImages, decoded_once
@@ -40,6 +42,8 @@ from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, choose_device, choose_precision
 
 _LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
+_MOST_THREADS = 4096
+"""More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
 
 
 class InterruptedRunError(Exception):
@@ -66,6 +70,7 @@ class Experiment:
     sampler: BatchSampler | None = None
 
 
+@checked
 def run(
     config: Config | str | Path,
     overrides: Sequence[str] = (),
@@ -108,7 +113,8 @@ def run(
             return folder.result()
         if not test and folder.validated:
             return folder.candidate()
-        return _run(config, overrides, folder, reporter, test)
+        with _threads_as_before():
+            return _run(config, overrides, folder, reporter, test)
 
 
 def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
@@ -145,7 +151,9 @@ def build_embedder(config: Config, device: torch.device) -> Embedder:
     _seed(config.seed)
     model = config.model
     backbone = _build("backbones", model.backbone, {})
-    embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
+    embedder = Embedder(
+        backbone, model.embedding_size, model.pooling, model.freeze, model.backbone.name
+    )
     layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
     on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
     return on_device
@@ -287,9 +295,7 @@ def _run(
     if config.train.iterations:
         chosen = _Training(experiment, folder, reporter, clock).run()
     if not test:
-        candidate = _result(experiment, chosen, clock)
-        folder.finish_validation(candidate)
-        return candidate
+        return folder.finish_validation(_result(experiment, chosen, clock))
     try:
         began = time.perf_counter()
         found = evaluate(experiment, reporter)
@@ -307,8 +313,7 @@ def _run(
     if found.measured.clustering:
         result["clustering"] = found.measured.clustering
     labels = np.asarray(experiment.test.labels, np.int64)
-    folder.finish(result, found.recall.ranks.numpy(), labels)
-    return result
+    return folder.finish(result, found.recall.ranks.numpy(), labels)
 
 
 @dataclass
@@ -405,7 +410,7 @@ class _Training:
         return done % every == 0 or done == self.config.train.iterations
 
     def _resume(self) -> None:
-        state = self.folder.load_checkpoint()
+        state = self.folder.network(self.config)
         if state is not None:
             try:
                 self._go_on_from(state)
@@ -431,6 +436,8 @@ class _Training:
                 f"{self.folder.path}: the training images have changed since this run began; "
                 "bring them back, or start again with --restart"
             )
+        if self.experiment.device.type == "cpu":
+            _take_threads(state.get("threads"), self.reporter)
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
         seconds, images = state["clock"]
@@ -444,6 +451,8 @@ class _Training:
         self.clock.stop()
         state = {
             **self.trainer.state_dict(sampler_state),
+            "run": _identity.of_run(self.config),
+            "threads": torch.get_num_threads(),
             "fingerprint": self.fingerprint,
             "clock": [self.clock.seconds, self.clock.images],
         }
@@ -541,6 +550,7 @@ def _result(
         },
         "images_per_second": round(clock.images / clock.seconds, 1) if clock.seconds else None,
         "precision": experiment.precision,
+        "plugins": plugins_of(config),
         "versions": environment.versions(),
         "hardware": environment.hardware(experiment.device),
         "git": environment.git_state(),
@@ -564,6 +574,27 @@ def _tell_choice(chosen: Chosen, reporter: Reporter) -> None:
     k = min(chosen.recall)
     score = f"validation R@{k} {100 * chosen.recall[k]:.2f}"
     reporter.say(f"{'chosen' if chosen.keep else 'last':<8} iteration {chosen.iteration}, {score}")
+
+
+@contextmanager
+def _threads_as_before() -> Iterator[None]:
+    """Leave PyTorch, when the run has ended, the threads that it had before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+def _take_threads(wanted: int | None, reporter: Reporter) -> None:
+    """Compute with as many threads as the run had: sums in another order are other numbers."""
+    given = torch.get_num_threads()
+    if wanted is not None and not (isinstance(wanted, int) and 1 <= wanted <= _MOST_THREADS):
+        raise ValueError("no number of threads")
+    if wanted is not None and wanted != given:
+        torch.set_num_threads(wanted)
+        reporter.say(f"threads  {wanted}, with which the run began, instead of {given}")
 
 
 def _scores(recall: Mapping[int, float]) -> dict[str, float]:

@@ -51,6 +51,7 @@ _STYLE: Any = {
     "svg.hashsalt": "zoo",
     "image.composite_image": False,  # pictures stay apart, each as sharp as it is
     "text.parse_math": False,  # a class may be called $x
+    "text.usetex": False,  # whatever matplotlibrc says: LaTeX may not be there
 }
 
 

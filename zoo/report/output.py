@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zoo import __version__
-from zoo._files import cannot_write
+from zoo._files import cannot_write, read_json
 from zoo.errors import UserError
 
 MANIFEST = "report.json"
@@ -97,7 +97,7 @@ def _noted(root: Path) -> set[str]:
     try:
         if not os.path.lexists(root) or (root.is_dir() and not any(root.iterdir())):
             return set()
-        content = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+        content = read_json(root / MANIFEST)
         if content["made_by"] == _MADE_BY:
             return {name for name in content["files"] if _is_inside(name, root)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
