@@ -229,6 +229,56 @@ def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     assert path != tmp_path
 
 
+def test_ctrl_c_in_the_last_iteration_leaves_the_test_for_later(whole, tmp_path, monkeypatch):
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 24 of 24"):
+        interrupted(tmp_path, monkeypatch, at=23)
+    assert not folder(tmp_path).finished
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 24 of 24"):
+        stopped_before_the_first(tmp_path, monkeypatch)
+    assert run(tmp_path)["recall"] == whole[1]["recall"]
+    assert folder(tmp_path).metrics() == folder(whole[0]).metrics()
+
+
+def stopped_before_the_first(tmp_path, monkeypatch):
+    batches = runner.training_batches
+
+    def stop(*arguments, **options):
+        yield from batches(*arguments, **options)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "training_batches", stop)
+        run(tmp_path)
+
+
+def test_the_first_iterations_are_logged_more_often(tmp_path):
+    more = ["train.log_every=15"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(runner.InterruptedRunError):
+        interrupted(tmp_path, patch, at=6, more=more)
+    run(tmp_path, *more)
+    whole = tmp_path / "whole"
+    run(whole, *more)
+    assert folder(tmp_path, *more).metrics() == folder(whole, *more).metrics()
+    assert [r["iteration"] for r in folder(whole, *more).metrics()] == [1, 2, 5, 10, 15, 20, 24]
+
+
+def test_a_run_that_fails_in_its_first_step_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(self, batch):
+        if batch.iteration == at:
+            raise RuntimeError("shapes do not agree")
+        step(self, batch)
+
+    step, at = runner.Trainer.step, 0
+    monkeypatch.setattr(runner.Trainer, "step", fail)
+    with pytest.raises(RuntimeError):
+        run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    at = 6  # there is a checkpoint
+    with pytest.raises(RuntimeError):
+        run(tmp_path)
+    assert folder(tmp_path).reached() == 5
+
+
 def test_restart_forgets(whole, tmp_path):
     run(tmp_path, "train.iterations=2")
     before = folder(tmp_path, "train.iterations=2").path / "checkpoint.pt"
@@ -261,7 +311,7 @@ def test_changed_images_are_not_trained_on_by_mistake(tmp_path, monkeypatch):
         run(tmp_path)
 
 
-def interrupted(tmp_path, monkeypatch, at):
+def interrupted(tmp_path, monkeypatch, at, more=()):
     """Run until Ctrl-C comes in the iteration after ``at``."""
     step = runner.Trainer.step
 
@@ -272,7 +322,7 @@ def interrupted(tmp_path, monkeypatch, at):
 
     with monkeypatch.context() as patch:
         patch.setattr(runner.Trainer, "step", kill)
-        run(tmp_path)
+        run(tmp_path, *more)
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path, monkeypatch):

@@ -224,7 +224,8 @@ def problems(
     given = supplied(kind) if runtime is None else frozenset(runtime)
     nested = _nested.places(target, kind, arguments)
     own = {k: v for k, v in arguments.items() if k not in nested}
-    found = check(name, target, own, given | set(nested), set(bound))
+    hidden = frozenset() if kind == "losses" else given  # sizes, which a user may give
+    found = check(name, target, own, given | set(nested), set(bound), hidden)
     declared = {p.name for p in parameters_of(target)}
     if kind in ("losses", "miners", *_pml.PARTS):
         found += _beyond_use({k: v for k, v in own.items() if k in declared})

@@ -41,6 +41,7 @@ from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, choose_device, choose_precision
 
+_LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
 _MOST_THREADS = 4096
 """More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
 
@@ -466,7 +467,7 @@ class _Training:
     def _tell(self, report: TrainingReport) -> None:
         """Write and show the loss, and Recall@K, whenever the config asks for them."""
         trainer = self.trainer
-        if self._due(self.config.train.log_every):
+        if self._logs():
             trainer.check()
             trainer.check_weights()
             levels, norm = trainer.meter.read()
@@ -487,6 +488,11 @@ class _Training:
                 self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
+
+    def _logs(self) -> bool:
+        """Whether the loss is due: often at first, so that a slow run shows whether it learns."""
+        every = self.config.train.log_every
+        return self._due(every) or self.trainer.iteration in _LOGGED_AT_FIRST
 
     def _recall(self) -> Recall:
         """Measure the embedding alone; features below it and single levels count at the end."""

@@ -295,7 +295,7 @@ def learning_rate_factor(schedule: Schedule, iterations: int) -> Callable[[int],
     """Return the factor of the learning rate at iteration t, from 0."""
 
     def decayed(t: int) -> float:
-        done = t / max(1, iterations)
+        done = t / max(1, schedule.over or iterations)
         if schedule.name == "cosine":
             return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
         if schedule.name == "linear":
