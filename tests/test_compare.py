@@ -381,6 +381,7 @@ def test_one_row_is_the_best(tmp_path):
     assert standings([], 1) == []
 
 
+@pytest.mark.slow
 def test_five_percent_of_equal_pairs_are_called_different(tmp_path, monkeypatch):
     """The verdict itself, of 2,000 pairs of simulated runs."""
     monkeypatch.setattr(significance, "DRAWS", 10)

@@ -218,6 +218,7 @@ def defined(code):
     return names["SmoothHardLoss"]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_tutorial_works_in_its_order(tmp_path, monkeypatch, capsys, named):
     first, mended = code_of_tutorial()
     todo = [part.split()[1:] for part in commands.parts(TUTORIAL) if part.startswith("zoo ")]

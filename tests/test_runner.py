@@ -106,6 +106,7 @@ def test_a_finished_run_is_not_run_again(whole, monkeypatch):
     assert run(path) == result
 
 
+@pytest.mark.slow
 def test_a_random_network_learns(tmp_path):
     larger = ["model.backbone.width=16", "model.embedding_size=64", "images={}"]
     before = run(tmp_path, *larger, "train.iterations=0")
@@ -114,6 +115,7 @@ def test_a_random_network_learns(tmp_path):
     assert before["images_per_second"] is None
 
 
+@pytest.mark.slow
 def test_killed_at_random_iterations_it_ends_bit_for_bit_the_same(whole, tmp_path):
     """SIGKILL, which nothing can catch, three times; then once to the end."""
     path, result = whole
@@ -160,7 +162,7 @@ class Dropout(nn.Module):
         return (nn.functional.dropout(self.layer(images), 0.5, self.training),)
 
 
-@pytest.mark.parametrize("at", [3, 5, 17])
+@pytest.mark.parametrize("at", [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (3, 17))])
 def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch, at):
     monkeypatch.setattr(zoo.registry, "_registered", {})
     zoo.register("backbones", "dropout")(Dropout)
@@ -202,6 +204,7 @@ def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     path, result = whole
@@ -236,6 +239,7 @@ def test_restart_forgets(whole, tmp_path):
     assert whole
 
 
+@pytest.mark.slow
 def test_other_seeds_differ_and_the_same_seed_does_not(whole, tmp_path):
     path, _ = whole
     run(tmp_path, "train.iterations=2")
@@ -623,6 +627,7 @@ class ThreeLevels(nn.Module):
         return tuple(maps[-self.levels :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ice", "pml.ArcFaceLoss"])
 def test_every_level_learns_by_a_loss_of_its_own(tmp_path, monkeypatch, loss):
     monkeypatch.setattr(zoo.registry, "_registered", {})

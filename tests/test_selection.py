@@ -322,6 +322,7 @@ def test_the_recall_of_the_test_is_not_mistaken_for_that_of_held_out_classes():
 # ---- for real
 
 
+@pytest.mark.slow
 def test_runs_compete_for_real(tmp_path, monkeypatch):
     monkeypatch.undo()
     root = tmp_path / "photographs"

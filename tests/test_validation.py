@@ -236,6 +236,7 @@ def test_without_held_out_classes_nothing_can_compete(tmp_path):
         runner.run(config(tmp_path, "evaluate.validation=null"), reporter=QUIET, test=False)
 
 
+@pytest.mark.slow
 def test_killed_it_chooses_the_same(whole, tmp_path):
     """SIGKILL, which nothing can catch."""
     code = f"import test_validation as t; t.run_aloud({str(tmp_path)!r})"

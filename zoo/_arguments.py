@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
 import typing
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from zoo.errors import did_you_mean
+
+_T = TypeVar("_T")
 
 
 class Parameter(NamedTuple):
@@ -35,6 +38,21 @@ class Problem(NamedTuple):
 
 REQUIRED: Any = inspect.Parameter.empty
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _remembered(function: Callable[[Any], _T]) -> Callable[[Any], _T]:
+    """Keep what a function returned: a sweep asks for the same a thousand times."""
+    kept = functools.lru_cache(maxsize=256)(function)
+
+    @functools.wraps(function)
+    def remembering(key: Any) -> _T:
+        try:
+            hash(key)
+        except TypeError:
+            return function(key)
+        return kept(key)
+
+    return remembering
 
 
 def parameters_of(target: Any) -> tuple[Parameter, ...]:
@@ -98,6 +116,7 @@ def type_of(parameter: Parameter) -> Any:
     return parameter.annotation
 
 
+@_remembered
 def _own(function: Any) -> tuple[tuple[Parameter, ...], bool]:
     """Return the named parameters of a function, and whether it passes others on."""
     try:
@@ -156,9 +175,7 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
     from zoo._words import in_words, must_be
 
     try:
-        adapter = pydantic.TypeAdapter(
-            annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True)
-        )
+        adapter = _adapter(annotation)
     except Exception:  # noqa: BLE001 - an annotation that pydantic cannot read says nothing
         return None
     try:
@@ -167,6 +184,16 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
         wanted = inspect.formatannotation(annotation).replace("typing.", "")
         return must_be(in_words(wanted), value)
     return None
+
+
+@_remembered
+def _adapter(annotation: Any) -> Any:
+    """Return what judges values of a type."""
+    import pydantic
+
+    return pydantic.TypeAdapter(
+        annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True)
+    )
 
 
 def _validate(adapter: Any, value: Any) -> None:

@@ -9,11 +9,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from zoo import _choice, _differences
+from zoo._checked import checked, choose
 from zoo._scores import Score, average
+from zoo._words import printable
+from zoo.errors import UserError
+from zoo.results import Result as Finished
 from zoo.schema import MEASURES
 
 Result = dict[str, Any]
+
+_APART = ("backbone", "embedding_size")
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,7 @@ class Board:
         return f"{self.title}: {self.size}" if self.size else self.title
 
 
+@checked
 def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> list[Board]:
     """Sort results into boards; data sets of the same name but other images are kept apart.
 
@@ -101,8 +110,10 @@ def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> list[Board]:
         results: what runs left.
         apart: what else has boards of its own: ``backbone``, ``embedding_size``.
     """
+    for what in apart:
+        choose("column", what, _APART)
     groups: dict[tuple[Any, ...], list[Result]] = {}
-    for result in (results := list(results)):
+    for result in (results := check_results(results)):
         key = (*identity(result), *(result[what] for what in apart))
         groups.setdefault(key, []).append(result)
     made = []
@@ -110,6 +121,25 @@ def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> list[Board]:
         for key in sorted(key for key in groups if key[:2] == data):
             made.append(_board(title, groups[key]))
     return made
+
+
+def check_results(results: Iterable[Result]) -> list[Result]:
+    """Return what runs left.
+
+    Raises:
+        UserError: one of them is something else.
+    """
+    checked = list(results)
+    for i, result in enumerate(checked):
+        try:
+            Finished.model_validate(result)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(
+                printable(f"results[{i}] is not the result of a run: {where}: {first['msg']}")
+            ) from error
+    return checked
 
 
 def identity(result: Result) -> tuple[str, str]:

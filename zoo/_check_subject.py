@@ -21,6 +21,7 @@ from zoo import registry
 from zoo._arguments import check as check_arguments
 from zoo._arguments import parameters_of
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
+from zoo._checked import checked
 from zoo.base import RUNTIME
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of
 
@@ -99,6 +100,7 @@ class Subject:
         UserError: if there is no such loss, or it cannot be built from the arguments.
     """
 
+    @checked
     def __init__(
         self, loss: str | Callable[..., nn.Module], arguments: Mapping[str, Any] | None = None
     ) -> None:

@@ -238,15 +238,12 @@ class _Meter:
 
 @contextmanager
 def _open_meter(reporter: Reporter, title: str) -> Iterator[_Meter]:
-    with Progress(
+    with reporter.bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(compact=True),
-        console=reporter.console,
-        transient=True,
-        disable=not reporter.live,
     ) as bar:
         yield _Meter(bar, title)
 

@@ -216,6 +216,28 @@ def _lock(file: BinaryIO, wait: bool) -> None:
 
 
 @contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process at a time replace files of a folder that belong together.
+
+    Leaves no lock file, and is for moments: who waits is not told. Windows, and some disks of a
+    network, lock no folders; nobody waits there.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+@contextmanager
 def alone(path: Path, reporter: Reporter) -> Iterator[None]:
     """Make the folder of ``path``, and keep every other process from making ``path`` meanwhile.
 
@@ -273,17 +295,21 @@ def _is_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and any((folder / n).is_file() for n in kept)
 
 
+def is_wrong_name(error: Exception) -> bool:
+    """Tell whether an error of a file says that no machine could have one of that name there."""
+    return getattr(error, "errno", errno.EINVAL) in _WRONG_NAMES  # a null byte is a ValueError
+
+
 def cannot_write(path: Path, error: Exception) -> UserError:
     """Return in one message why the disk did not take a file or folder.
 
     It is the machine's fault, a :class:`zoo.errors.MachineError`, unless no machine could have
     written a file of that name.
     """
-    number = getattr(error, "errno", errno.EINVAL)  # a null byte is a ValueError
-    if number in (errno.ENOSPC, errno.EDQUOT):
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return MachineError(
             f"{printable(str(path))}: no room left on the disk; make room and run again"
         )
-    kind = UserError if number in _WRONG_NAMES else MachineError
+    kind = UserError if is_wrong_name(error) else MachineError
     reason = getattr(error, "strerror", None) or error
     return kind(f"{str(path)!r}: cannot be written ({reason})")

@@ -9,7 +9,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
@@ -130,15 +130,12 @@ def _extract(archive: Path, tree: _Tree, reporter: Reporter) -> None:
         raise UserError(f"{archive}: holds no files")
 
 
-def _bar(reporter: Reporter) -> Progress:
-    return Progress(
+def _bar(reporter: Reporter) -> AbstractContextManager[Progress]:
+    return reporter.bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[files]}"),
         TimeRemainingColumn(compact=True),
-        console=reporter.console,
-        transient=True,
-        disable=not reporter.live,
     )
 
 

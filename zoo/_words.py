@@ -46,7 +46,10 @@ def show(value: object) -> str:
     """Return a value as a config would have it, cut short."""
     if isinstance(value, dict | list):
         return "a map" if isinstance(value, dict) else "a list"
-    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    try:
+        text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    except ValueError:  # Python writes no whole numbers of more than 4,300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -67,6 +67,7 @@ from zoo._check_use import (
     check_repeated_steps,
     check_state_dict,
 )
+from zoo._checked import checked
 from zoo._source import plain
 from zoo.errors import UserError, did_you_mean
 
@@ -131,6 +132,7 @@ def summaries() -> dict[str, str]:
     return {name: plain(text.split("\n", 1)[0]) for name, text in found.items()}
 
 
+@checked
 def run(
     loss: str | Callable[..., nn.Module] | Subject,
     arguments: Mapping[str, Any] | None = None,
@@ -150,17 +152,20 @@ def run(
     return Report(subject.name, tuple(records(subject, only)))
 
 
+@checked
 def records(subject: Subject, only: Iterable[str] = ()) -> Iterator[Record]:
     """Yield the record of each check as soon as it is done."""
     return _records(_chosen(only), subject, [check.__name__ for check in CHECKS])
 
 
+@checked
 def checks_for(loss: str | Callable[..., nn.Module] | Subject) -> tuple[Check, ...]:
     """Return the checks that have a meaning for a loss, as far as it says."""
     subject = _subject(loss)
     return tuple(check for check in CHECKS if applies(check, subject))
 
 
+@checked
 def parametrize_with_checks(losses: Iterable[str | Callable[..., nn.Module] | Subject]) -> Any:
     """Return a pytest decorator for a test with arguments ``loss`` and ``check``.
 

@@ -31,6 +31,7 @@ from zoo import (
     registry,
 )
 from zoo._arguments import REQUIRED
+from zoo._files import is_wrong_name
 from zoo._words import harmless
 from zoo.errors import MachineError, UserError, did_you_mean, one_of, out_of_memory
 from zoo.progress import Reporter, echo, mend_size, stderr, stdout
@@ -61,7 +62,7 @@ def _harmless_usage() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = harmless(error.message)
+        vars(error)["message"] = harmless(error.message)
         raise
 
 
@@ -92,7 +93,7 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _Warnings()
             try:
-                app()
+                app(prog_name="zoo")  # however it was started
             finally:
                 sys.stdout.flush()
     except Exception as error:  # noqa: BLE001 - Python would print it as it is
@@ -112,7 +113,13 @@ def _explain(error: Exception) -> int:
         _complain(said)
     if isinstance(error, OSError) and error.filename is None:
         sys.stdout = _nowhere()  # what is left would fail at exit again
-    return 2 if isinstance(error, UserError) and not isinstance(error, MachineError) else 1
+    return 2 if _is_of_the_input(error) else 1
+
+
+def _is_of_the_input(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.filename is not None and is_wrong_name(error)
+    return isinstance(error, UserError) and not isinstance(error, MachineError)
 
 
 def _in_words(error: Exception) -> str | None:

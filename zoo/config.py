@@ -8,6 +8,7 @@ What a config may hold is said in zoo.schema; what a component takes, the regist
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import os
@@ -19,6 +20,8 @@ from typing import Any, Literal, cast
 from pydantic import ValidationError
 
 from zoo import _overrides, _source, _sweep, _yaml, registry
+from zoo._checked import checked
+from zoo._nested import Spec as NestedSpec
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
 from zoo._words import printable, show
@@ -28,7 +31,8 @@ from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind
 from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
-_MAX_PARENTS = 20
+_MAX_PARENTS = 20  # files of which each extends the next
+_MAX_BESIDE = 100  # files that one file extends
 _MAX_TOLD = 50  # problems
 SET_BY_RUN = "the run sets it; leave it out"
 
@@ -46,6 +50,7 @@ class Variant:
     settings: dict[str, Any]
 
 
+@checked
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a config of one experiment and check all of it.
 
@@ -67,6 +72,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     return variants[0].config
 
 
+@checked
 def load_all(
     source: str | Path,
     overrides: Sequence[str] = (),
@@ -125,7 +131,8 @@ def _load_all(
     tree = merge(tree, given)
     entries = _sweep.combine(_sweep.of_file(tree, problems), line, given, problems)
     told = {problem.keys for problem in problems}
-    check = functools.partial(_check, components=components)
+    judged: _Judged = {}
+    check = functools.partial(_check, components=components, judged=judged)
     variants = [_variant(path.stem, tree, entry, told, problems, check) for entry in entries]
     if problems:
         raise _error(list(dict.fromkeys(problems)))
@@ -192,6 +199,7 @@ def set_by_run(kind: Kind) -> frozenset[str]:
     return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
 
 
+@checked
 def dump(config: Config) -> str:
     """Return YAML that loads as an equal config."""
     return _yaml.dump(config.resolved())
@@ -254,9 +262,13 @@ class _Files:
 
     def _parents(self, extends: Node, chain: tuple[Path, ...]) -> list[Node | None]:
         nodes = extends.value if isinstance(extends.value, list) else [extends]
-        if all(isinstance(node.value, str) for node in nodes):
+        named = all(isinstance(node.value, str) for node in nodes)
+        if named and len(nodes) <= _MAX_BESIDE:
             return [self._parent(node, chain) for node in nodes]
-        message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
+        if named:
+            message = f"must be at most {_MAX_BESIDE} files, not {len(nodes):,}"
+        else:
+            message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
         self._problems.append(Problem(extends.place, ("extends",), message))
         return [None]
 
@@ -335,8 +347,16 @@ def _shown(path: Path) -> str:
 # ---- checks
 
 
-def _check(data: dict[str, Any], components: Mapping[Keys, Kind]) -> Iterator[tuple[Keys, str]]:
-    """Yield all that is wrong with a config; where a component is right, fill in its defaults."""
+_Judged = dict[tuple[Keys, str], tuple[list[tuple[Keys, str]], dict[str, Any]]]
+
+
+def _check(
+    data: dict[str, Any], components: Mapping[Keys, Kind], judged: _Judged
+) -> Iterator[tuple[Keys, str]]:
+    """Yield all that is wrong with a config; where a component is right, fill in its defaults.
+
+    What is judged is added: most components are those of the next experiment of a sweep.
+    """
     for keys, kind in components.items():
         *sections, key = keys
         parent = dig(data, sections)
@@ -344,10 +364,13 @@ def _check(data: dict[str, Any], components: Mapping[Keys, Kind]) -> Iterator[tu
         if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
             continue  # what pydantic will say
         if all(isinstance(argument, str) for argument in spec):
-            found = list(_component_problems(kind, keys, spec))
-            yield from found
-            if not found:
-                parent[key] = _with_defaults(kind, spec)
+            same = keys, repr(spec)
+            if same not in judged:
+                found = list(_component_problems(kind, keys, spec))
+                judged[same] = found, spec if found else _with_defaults(kind, spec)
+            problems, filled = judged[same]
+            yield from problems
+            parent[key] = copy.deepcopy(filled)
     if ("miner",) in components:
         yield from _pointless_miner(data)
     try:
@@ -404,7 +427,7 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     return spec if any(_component_problems(kind, (), filled)) else filled
 
 
-def _nested_with_defaults(_: Keys, spec: registry.NestedSpec) -> dict[str, Any]:
+def _nested_with_defaults(_: Keys, spec: NestedSpec) -> dict[str, Any]:
     """Return a component within another as a map, its name in full, with its defaults."""
     kind = cast("Kind", spec.kind)
     return _with_defaults(kind, {"name": registry.full_name(kind, spec.name), **spec.arguments})

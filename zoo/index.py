@@ -17,7 +17,7 @@ from the folder that they are in).
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 import zoo
 from zoo import _faiss
+from zoo._checked import Count, checked
 from zoo._gather import embed_folder, report_unreadable
 from zoo._index_folder import (
     About,
@@ -44,7 +45,7 @@ from zoo.decoding import MAX_PIXELS
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter
 from zoo.train import choose_device
-from zoo.trained import ImageLike, Trained, load
+from zoo.trained import ImageLike, Trained, in_a_list, load
 
 
 class Hit(NamedTuple):
@@ -112,6 +113,7 @@ class Index:
             self._model = self._load(None)
         return self._model
 
+    @checked
     def use(self, run: str | Path) -> None:
         """Take the network from a run, wherever it is now.
 
@@ -124,9 +126,10 @@ class Index:
         """Tell whether a file is one of the images."""
         return isinstance(path, Path) and self._position_of(path) is not None
 
+    @checked
     def search(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Iterable[ImageLike],
         k: int = 10,
         *,
         exclude_self: bool = False,
@@ -148,11 +151,12 @@ class Index:
         Raises:
             UserError: an image cannot be read, the run is not there any more, or ``k`` is below 1.
         """
-        found = np.atleast_2d(self.model(images))
-        given: Any = images if isinstance(images, list | tuple) else [images] * len(found)
+        given, _ = in_a_list(images)
+        found = self.model(given)
         paths = [Path(one) if isinstance(one, str | os.PathLike) else None for one in given]
         return self.search_embeddings(found, k, paths=paths, exclude_self=exclude_self)
 
+    @checked
     def search_embeddings(
         self,
         embeddings: NDArray[np.float32],
@@ -221,6 +225,7 @@ class Index:
         return model
 
 
+@checked
 def build(
     run: str | Path | Trained,
     images: str | Path,
@@ -228,8 +233,8 @@ def build(
     *,
     kind: str = "auto",
     device: str = "auto",
-    batch_size: int | None = None,
-    max_pixels: int = MAX_PIXELS,
+    batch_size: Count | None = None,
+    max_pixels: Count = MAX_PIXELS,
     reporter: Reporter | None = None,
 ) -> Index:
     """Index a folder of images: embed all of them, and make of that what can be searched.
@@ -271,6 +276,7 @@ def build(
     return index
 
 
+@checked
 def open(folder: str | Path, *, run: str | Path | None = None, device: str = "auto") -> Index:
     """Return the index in a folder; its network is loaded when it is first needed.
 

@@ -6,12 +6,19 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import Segment
 from rich.text import Text
 
@@ -80,16 +87,25 @@ class Reporter:
         with self._bar(transient=False) as bar:
             yield TrainingReport(self, bar, start, total)
 
-    def _bar(self, transient: bool) -> Progress:
-        return Progress(
+    @contextmanager
+    def bar(self, *columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
+        """Show a bar of these columns while the block runs, if a person is looking on.
+
+        Elsewhere it counts without being shown. Then it is not even started, since rich before 15
+        ends a bar with a blank line though it is disabled.
+        """
+        bar = Progress(*columns, console=self.console, transient=transient, disable=not self.live)
+        with bar if self.live else nullcontext():
+            yield bar
+
+    def _bar(self, transient: bool) -> AbstractContextManager[Progress]:
+        return self.bar(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rest]}"),
             TimeRemainingColumn(compact=True),
-            console=self.console,
             transient=transient,
-            disable=not self.live,
         )
 
 

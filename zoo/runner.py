@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from zoo import _identity, _signals, environment, registry
 from zoo import config as configuration
+from zoo._checked import checked
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
@@ -40,6 +41,9 @@ from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, choose_device, choose_precision
+
+_MOST_THREADS = 4096
+"""More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
 
 
 class InterruptedRunError(Exception):
@@ -66,6 +70,7 @@ class Experiment:
     sampler: BatchSampler | None = None
 
 
+@checked
 def run(
     config: Config | str | Path,
     overrides: Sequence[str] = (),
@@ -615,6 +620,8 @@ def _threads_as_before() -> Iterator[None]:
 def _take_threads(wanted: int | None, reporter: Reporter) -> None:
     """Compute with as many threads as the run had: sums in another order are other numbers."""
     given = torch.get_num_threads()
+    if wanted is not None and not (isinstance(wanted, int) and 1 <= wanted <= _MOST_THREADS):
+        raise ValueError("no number of threads")
     if wanted is not None and wanted != given:
         torch.set_num_threads(wanted)
         reporter.say(f"threads  {wanted}, with which the run began, instead of {given}")

@@ -623,6 +623,7 @@ def test_nothing_is_said_when_all_is_well(either, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BIRDS.is_dir(), reason="the birds are not here")
 def test_birds():
     train, test = both(BIRDS)
@@ -631,3 +632,21 @@ def test_birds():
     assert train.stray == []
     assert [line.split(" (")[0] for line in train.verify()] == ["note: 'train': gray images"]
     assert train[0][0].size == (128, 128)
+
+
+@pytest.mark.parametrize(
+    "seen", [["1", 1, 1, "d"], [1, 1, "1", "d"], [1, 1, 1, 5], [1, 1, 1, None], [1], {}, 5, "abcd"]
+)
+def test_what_is_remembered_in_other_types_is_forgotten(seen, tmp_path, cache):
+    root = fill(tmp_path / "photos", ["a", "b", "c", "d"])
+    options = {"split": "train", "root": str(root)}
+    before = ImageFolder(**options).fingerprint()
+    (store,) = cache.glob("scan-*.json")
+    kept = json.loads(store.read_text())
+    first = next(iter(kept))
+    store.write_text(json.dumps(kept | {first: seen}))
+    assert ImageFolder(**options).fingerprint() == before
+    assert json.loads(store.read_text()) == kept
+    for text in ("[" * 100_000, "[]", "5", ""):
+        store.write_text(text)
+        assert ImageFolder(**options).fingerprint() == before
