@@ -137,7 +137,7 @@ OTHERS = {
     "zoo/_unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
     # of an archive that open_regular has opened, and of what is made of it
     "zoo/_yaml.py": {"path.open"},  # a pipe that the user names
-    "zoo/environment.py": {"info.read_text"},  # /proc/cpuinfo
+    "zoo/environment.py": {"info.read_text", "limit.read_text"},  # /proc/cpuinfo, of the system
     "zoo/jobs.py": {"board.open"},  # no file
     "zoo/report/render.py": {"(_HERE / 'static' / name).read_bytes"},  # of the package
 }

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import nn
 
 import zoo
-from zoo import UserError, runner
+from zoo import UserError, _data, environment, runner
 from zoo.base import Preprocess
 from zoo.config import load
 from zoo.embedder import Embedder
@@ -552,6 +552,61 @@ def test_a_backbone_that_fails_is_named_with_the_size_of_the_images(tmp_path, mo
         model.embed_folder(tmp_path, reporter=QUIET)
     with pytest.raises((UserError, zoo.export.ExportError), match="mine on images of 28x28 pixels"):
         zoo.export.export(model, tmp_path / "x.pt2", reporter=QUIET)
+
+
+def one_of_each(tmp_path, test=4):
+    for split, classes, each in (("train", 3, 2), ("test", test, 1)):
+        for c in range(classes):
+            inner = tmp_path / "photographs" / split / f"{split}{c}"
+            inner.mkdir(parents=True)
+            for i in range(each):
+                pixels = np.random.default_rng([c, i]).integers(0, 256, (24, 24, 3), np.uint8)
+                Image.fromarray(pixels).save(inner / f"{i}.png")
+    return tmp_path / "photographs"
+
+
+def test_a_test_that_no_network_can_pass_is_refused_before_training(tmp_path):
+    root = one_of_each(tmp_path)
+    with pytest.raises(UserError, match="test split has one image of each class.* takes class"):
+        run(tmp_path, f"dataset={{name: image_folder, root: {root}}}")
+    assert not list(tmp_path.glob("ice_glyphs*"))
+    (finding,) = (f for f in _data.survey("image_folder", str(root)).findings if f[0] == "error")
+    assert finding.where == "test"
+    assert "one image of each class" in finding.what
+
+
+def test_how_many_test_images_are_alone_is_said(tmp_path, capsys):
+    root = one_of_each(tmp_path)
+    Image.new("RGB", (24, 24), "red").save(root / "test" / "test0" / "1.png")
+    given = [f"dataset={{name: image_folder, root: {root}}}", "train.iterations=0"]
+    result = runner.run(config(tmp_path, *given, "images={resize: 28}"))
+    assert "alone    3 of 5 test images have no other of their class, and score 0" in (
+        capsys.readouterr().err
+    )
+    assert result["unmatched"] == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ([], r"\d+ images of 28x28 pixels take .*, and there are 100.0 kB .* evaluate.batch_s"),
+        (["evaluate.batch_size=9"], "32 images of 28x28 .* lower the sampler's batches"),
+        (["evaluate.batch_size=9", "train.chunk_size=9", "model.freeze=batchnorm"], None),
+    ],
+)
+def test_batches_that_cannot_fit_are_refused_before_training(tmp_path, monkeypatch, more, says):
+    monkeypatch.setattr(runner.environment, "memory", lambda: 100_000)
+    if says is None:
+        runner.assemble(config(tmp_path, *more))
+        return
+    with pytest.raises(UserError, match=says):
+        runner.assemble(config(tmp_path, *more))
+
+
+def test_the_memory_is_that_of_the_machine():
+    resource = pytest.importorskip("resource")
+    room = environment.memory()
+    assert room is None or room > 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough")])

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
+from rich.filesize import decimal
 from torch import Tensor, nn
 
 from zoo import _identity, _signals, environment, registry
@@ -123,8 +124,10 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     Images that are to be cached are, which may take a while: the reporter tells.
     """
     device = choose_device(config.device)
+    precision = choose_precision(config.train.precision, device)
     splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
     datasets = [build_dataset(config, split) for split in splits]
+    _check_classes(config, datasets[0])
     embedder = build_embedder(config, device)  # weights that are missing are told of at once
     test, *others = decoded(config, datasets, reporter or Reporter())
     train = others[0] if others else None
@@ -135,7 +138,7 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     experiment = Experiment(
         config,
         device,
-        choose_precision(config.train.precision, device),
+        precision,
         _default_workers(device, test) if workers is None else workers,
         test,
         embedder,
@@ -143,7 +146,40 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     )
     if train is not None:
         _add_training(experiment, train)
+    _check_memory(experiment)
     return experiment
+
+
+def _check_classes(config: Config, test: ImageDataset) -> None:
+    """Refuse a test that no network can pass: each query is alone in its class."""
+    labels = np.asarray(test.labels)
+    if len(np.unique(labels)) == len(labels):
+        raise UserError(
+            f"{config.dataset.name}: the test split has one image of each class, so that none can "
+            "be found by another and Recall@K is 0 for every network; it takes classes of two or "
+            "more"
+        )
+
+
+def _check_memory(experiment: Experiment) -> None:
+    """Refuse batches whose pixels alone, as bytes and as the network gets them, have no room."""
+    config, room = experiment.config, environment.memory()
+    if room is None:
+        return
+    planes, height, width = centre_crops(experiment.test, config.images, [0])[0].shape
+    count = min(config.evaluate.batch_size, len(experiment.test))
+    batches = {"evaluate.batch_size": (count, count)}
+    if experiment.sampler is not None:
+        count = getattr(experiment.sampler, "batch_size", 0)
+        batches["the sampler's batches"] = (count, min(count, config.train.chunk_size or count))
+    for what, (count, at_once) in batches.items():
+        floats = 4 * at_once if experiment.device.type == "cpu" else 0
+        needed = planes * height * width * (count + floats)
+        if needed > room:
+            raise UserError(
+                f"{count:,} images of {width}x{height} pixels take {decimal(needed)}, and there "
+                f"are {decimal(room)} of memory; lower {what}, images.crop or images.resize"
+            )
 
 
 def build_embedder(config: Config, device: torch.device) -> Embedder:
@@ -619,6 +655,10 @@ def _introduce(experiment: Experiment, reporter: Reporter) -> None:
         if data is not None:
             sizes = f"{len(data.class_names):,} classes, {len(data):,} images"
             reporter.say(f"{split:<8} {config.dataset.name}: {sizes}")
+    alone = int((np.unique(experiment.test.labels, return_counts=True)[1] == 1).sum())
+    if alone:
+        of = f"{alone:,} of {len(experiment.test):,} test images"
+        reporter.say(f"alone    {of} have no other of their class, and score 0")
     layout = getattr(experiment.test, "layout", None)
     if layout is not None:
         reporter.say(f"data     {layout}, in {getattr(experiment.test, 'folder', None)}")
