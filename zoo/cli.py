@@ -504,7 +504,7 @@ def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:
         if others:
             also = f"[red]the same[/] in {counted(len(others), 'more check')}: {', '.join(others)}"
             console.print(also, soft_wrap=True)
-    console.print(f"\n{escape(str(report))}\n", soft_wrap=True)
+    console.print(f"\n{escape(report.summary)}\n", soft_wrap=True)
     return report
 
 

@@ -152,6 +152,10 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "not finished"
+        return printable(f"<RunFolder {self.path}: {state}>")
+
     @classmethod
     @checked
     def of(cls, config: Config) -> RunFolder:
