@@ -196,7 +196,7 @@ def test_a_write_that_fails_leaves_the_old_file(run, photos, tmp_path, command, 
 
     monkeypatch.setattr(os, "fsync", full)
     status, _, error = command("embed", run, photos, "-o", tmp_path / "e.npz")
-    assert status == 2
+    assert status == 1
     assert "no room left on the disk" in error
     assert (tmp_path / "e.npz").read_text() == "old"
 

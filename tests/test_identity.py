@@ -151,7 +151,9 @@ def test_swapped_checkpoints_are_not_measured(copies, command):
     for run in copies[:2]:
         before = (run / "result.json").read_bytes()
         status, _, said = command("measure", run, "--measures", "map_at_r")
+        said = "".join(said.split())  # however the lines are broken
         assert (status, "checkpoint.pt" in said) == (2, True)
+        assert all(one.name in said for one in copies[:2])
         assert (run / "result.json").read_bytes() == before
 
 
@@ -171,6 +173,26 @@ def test_a_run_does_not_go_on_from_the_checkpoint_of_another(other, runs, copies
 
 def resume(run):
     return runner.run(run / "config.yaml", [f"output={run.parent}"], reporter=QUIET)
+
+
+@pytest.mark.parametrize("threads", ["2", 0, -1, 10**9, 1.5])
+def test_a_number_of_threads_that_is_none(threads, copies):
+    run = copies[0]
+    (run / "result.json").unlink()
+    state = torch.load(run / "checkpoint.pt", weights_only=True)
+    torch.save({**state, "threads": threads}, run / "checkpoint.pt")
+    with pytest.raises(zoo.UserError, match=r"not one of this run \(ValueError\); start again"):
+        resume(run)
+
+
+def test_embeddings_that_say_otherwise_than_their_digest_are_computed_again(copies):
+    run = copies[0]
+    expected = embedded(run)
+    with np.load(run / "embeddings.npz") as kept:
+        arrays = dict(kept)
+    arrays["embeddings"] = arrays["embeddings"][::-1]
+    np.savez(run / "embeddings.npz", **arrays)
+    assert embedded(run) == expected
 
 
 def test_a_run_may_be_renamed(copies, tmp_path):
@@ -233,8 +255,61 @@ def test_what_held_out_classes_say_is_of_this_run(runs, tmp_path):
     folder.select({"settings": {}, "among": {}})
     assert folder.candidate()["selection"] == {"settings": {}, "among": {}}
     shutil.copy(b / "checkpoint.pt", a / "checkpoint.pt")
-    with pytest.raises(zoo.UserError, match=r"checkpoint.pt: not the file that the run wrote"):
+    with pytest.raises(zoo.UserError, match=rf"checkpoint.pt: of the run {b.name}, .* of {a.name}"):
         zoo.load(a)
+
+
+def test_a_flipped_bit_in_what_held_out_classes_say(runs, tmp_path):
+    shutil.copytree(runs[0].parent.parent / "photographs", tmp_path / "photographs")
+    run = tmp_path / "runs" / held_out(tmp_path, 0)["run"]
+    path = run / "validation.json"
+    data, expected = path.read_bytes(), RunFolder(run).candidate()
+    chance = random.Random("validation")
+    refused = 0
+    for _ in range(60):
+        at, bit = chance.randrange(len(data)), 1 << chance.randrange(8)
+        path.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
+        try:
+            found = RunFolder(run).candidate()
+        except zoo.UserError:
+            refused += 1
+        else:  # white space, or the name of the seal
+            assert {**found, "seal": ""}.items() >= {**expected, "seal": ""}.items()
+    assert refused > 30
+
+
+def test_a_network_that_was_lost_is_trained_again_beside_what_held_out_classes_say(runs, tmp_path):
+    """The record is of the lost checkpoint; it must not refuse the one that grows."""
+    shutil.copytree(runs[0].parent.parent / "photographs", tmp_path / "photographs")
+    run = tmp_path / "runs" / held_out(tmp_path, 0)["run"]
+    state = RunFolder(run).load_checkpoint()
+    folder = RunFolder(run)
+    assert "checkpoint.pt" in folder.candidate()["files"]
+    (run / "checkpoint.pt").unlink()
+    folder.save_checkpoint({**state, "iteration": 1})
+    assert "checkpoint.pt" not in folder.candidate()["files"]
+    assert RunFolder(run).load_checkpoint()["iteration"] == 1
+    (run / "checkpoint.pt").unlink()
+    result = resume(run)
+    assert result["files"].keys() == {"config.yaml", "checkpoint.pt", "ranks.npy", "labels.npy"}
+    assert RunFolder(run).candidate()["validation"] == result["validation"]
+
+
+def test_what_is_written_down_is_what_was_written(tmp_path):
+    """Damage that comes before the run ends is not sealed with it."""
+    folder = RunFolder(tmp_path)
+    folder.save_checkpoint({"iteration": 1})
+    (tmp_path / "checkpoint.pt").write_bytes(b"damaged while it was measured")
+    record = {
+        **{"run": "r-d-s0", "config": "r", "digest": "d", "seed": 0, "dataset": {"name": "d"}},
+        **{"loss": None, "backbone": "b", "embedding_size": 2, "recall": {1: 0.5}},
+        "seconds": {"training": 1.0},
+    }
+    kept = folder.finish(record, np.ones(2, np.int32), np.zeros(2, np.int64))
+    assert kept == folder.result()
+    assert kept["files"]["checkpoint.pt"] != _identity.digests(tmp_path, ["checkpoint.pt"])
+    with pytest.raises(zoo.UserError, match=r"checkpoint.pt: not"):
+        folder.load_checkpoint()
 
 
 # --- threads belong to the run

@@ -16,12 +16,14 @@ import time
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import zoo
 from zoo import UserError, runner
 from zoo.base import Preprocess
 from zoo.config import load
+from zoo.embedder import Embedder
 from zoo.evaluate import ranks
 from zoo.progress import Reporter
 from zoo.results import RunFolder
@@ -464,6 +466,54 @@ def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):
     zoo.register("losses", "mine")(Mine)
     with pytest.raises(MemoryError):
         run(tmp_path, "loss=mine")
+
+
+class Halves(Dropout):
+    """It halves what has even sides, and when it is told to break, breaks on all."""
+
+    broken = False
+
+    def forward(self, images):
+        if Halves.broken or images.shape[-1] % 2:
+            torch.ones(2, 3) @ torch.ones(2, 3)
+        return super().forward(images)
+
+
+def test_a_backbone_that_fails_is_named_with_the_size_of_the_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("backbones", "mine")(Halves)
+    left_out = ("model.backbone", "images", "train")
+    given = [s for s in SMALL if not s.startswith(left_out)]
+    given += [f"output={tmp_path}", "model.backbone=mine"]
+    says = r"^mine on images of {0}x{0} pixels failed: RuntimeError: mat1 .*test_runner\.py:.*call"
+    for side, iterations in ((31, 1), (31, 0), (28, 1)):
+        few = [*given, f"images.crop={side}", f"train.iterations={iterations}"]
+        if side % 2:
+            with pytest.raises(UserError, match=says.format(side)):
+                runner.run("ice_glyphs", few, reporter=QUIET)
+        else:
+            result = runner.run("ice_glyphs", few, reporter=QUIET)
+    model = zoo.load(tmp_path / result["run"])
+    monkeypatch.setattr(Halves, "broken", True)
+    with pytest.raises(UserError, match=says.format(28)):
+        model([np.zeros((32, 32), np.uint8)])
+    Image.new("L", (32, 32)).save(tmp_path / "x.png")
+    with pytest.raises(UserError, match=says.format(28)):
+        model.embed_folder(tmp_path, reporter=QUIET)
+    with pytest.raises((UserError, zoo.export.ExportError), match="mine on images of 28x28 pixels"):
+        zoo.export.export(model, tmp_path / "x.pt2", reporter=QUIET)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough")])
+def test_a_full_memory_is_not_blamed_on_the_backbone(error):
+    def full(_):
+        raise error
+
+    embedder = Embedder(zoo.build("backbones", "convnet", width=2), 8)
+    embedder.backbone.forward = full
+    with pytest.raises(type(error)) as caught:
+        embedder(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+    assert caught.value is error
 
 
 class Plain(Dropout):

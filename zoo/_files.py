@@ -216,6 +216,28 @@ def _lock(file: BinaryIO, wait: bool) -> None:
 
 
 @contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process at a time replace files of a folder that belong together.
+
+    Leaves no lock file, and is for moments: who waits is not told. Windows, and some disks of a
+    network, lock no folders; nobody waits there.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+@contextmanager
 def alone(path: Path, reporter: Reporter) -> Iterator[None]:
     """Make the folder of ``path``, and keep every other process from making ``path`` meanwhile.
 

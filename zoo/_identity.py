@@ -21,8 +21,8 @@ WHAT_TO_DO = "bring the file back, or run again with --restart"
 
 
 def seal(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with the digest of all that it says."""
-    content = {key: value for key, value in record.items() if key != SEAL}
+    """Return a record, as JSON gives it back, with the digest of all that it says."""
+    content = json.loads(json.dumps({k: value for k, value in record.items() if k != SEAL}))
     return {**content, SEAL: _digest_of(content)}
 
 

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import importlib
+import io
 import json
 import logging
 import os
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ from torch import Tensor, nn
 
 import zoo
 from zoo._checked import checked
-from zoo._files import cannot_write, check_folder, read_json
+from zoo._files import cannot_write, check_folder, one_at_a_time, read_json, replace_file
 from zoo._words import printable
 from zoo.embedder import Embedder
 from zoo.errors import UserError, did_you_mean, one_of
@@ -131,55 +132,93 @@ def export(
     network = _Network(model.embedder)
     real = _test_images(model)
     sides = _sides(model, real)
-    temporary = place.absolute().with_name(f".{uuid.uuid4().hex}{ENDINGS[chosen]}")
+    reporter.say("exporting, which may take a minute")
+    with _explained(model), _quiet():
+        # Not of one image: a one would be taken for a constant.
+        example = torch.zeros(2, 3, *sides, dtype=torch.uint8)
+        written = _WRITE[chosen](network, example, opset)
+        read = _READ[chosen](written)
+        difference = _compare(network, read, _trial_images(real, sides), len(real))
+    _check_difference(difference, place)
+    description = _describe(model, chosen, sides, difference)
+    description["sha256"] = hashlib.sha256(written).hexdigest()
     try:
-        reporter.say("exporting, which may take a minute")
-        with _explained(model), _quiet():
-            # Not of one image: a one would be taken for a constant.
-            _WRITE[chosen](network, torch.zeros(2, 3, *sides, dtype=torch.uint8), temporary, opset)
-            written = _READ[chosen](temporary)
-            difference = _compare(network, written, _trial_images(real, sides), len(real))
-        _check_difference(difference, place)
-        description = _describe(model, chosen, sides, difference)
-        text = json.dumps(description, indent=2) + "\n"
-        temporary.replace(place)
-        place.with_suffix(".json").write_text(text, encoding="utf-8")
+        _save(place, written, json.dumps(description, indent=2) + "\n")
     except OSError as error:
         raise cannot_write(place, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return Exported(place, description, difference)
+
+
+def _save(place: Path, network: bytes, description: str) -> None:
+    """Write both files. Whatever ends the process, no description is left of another network."""
+    beside = place.with_suffix(".json")
+
+    def write_network(file: BinaryIO) -> None:
+        _write_out(file, network)
+        beside.unlink(missing_ok=True)  # of the network that is about to be replaced
+
+    def write_description(file: BinaryIO) -> None:
+        _write_out(file, description.encode())
+        replace_file(place, write_network)
+
+    with one_at_a_time(place.absolute().parent):
+        replace_file(beside, write_description)
+
+
+def _write_out(file: BinaryIO, data: bytes) -> None:
+    """Write up to the disk, which may be full, before anything is replaced."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 @checked
 def snippet(exported: Exported) -> str:
     """Return a few lines of Python that embed a photograph with the file, without the zoo."""
-    name = repr(str(exported.path))
     if exported.description["format"] == "onnx":
         package = "onnxruntime"
         run = [
-            f"session = onnxruntime.InferenceSession({name})",
+            "session = onnxruntime.InferenceSession(file)",
             'embeddings = session.run(None, {"images": pixels})[0]  # float32 (1, d), of length 1',
         ]
     else:
         package = "torch"
         run = [
-            f"network = torch.export.load({name}).module()",
+            "network = torch.export.load(io.BytesIO(file)).module()",
             "embeddings = network(torch.tensor(pixels))  # float32 (1, d), of length 1",
         ]
     lines = [
+        "import hashlib",
+        *["import io"] * (package == "torch"),
+        "from pathlib import Path",
+        "",
         "import numpy as np",
         f"import {package}",
         "from PIL import Image, ImageOps",
         "",
-        'photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGBA")',
+        f"file = Path({str(exported.path)!r}).read_bytes()",
+        f'digest = "{exported.description["sha256"]}"',
+        'assert hashlib.sha256(file).hexdigest() == digest, "these lines are of another file"',
+        'photo = ImageOps.exif_transpose(Image.open("photo.jpg"))',
+        *_DEEP_GRAY,
         'paper = Image.new("RGBA", photo.size, "white")',
-        'image = Image.alpha_composite(paper, photo).convert("RGB")',
+        'image = Image.alpha_composite(paper, photo.convert("RGBA")).convert("RGB")',
         *_preparation(**exported.description["preparation"]),
         "pixels = np.asarray(image).transpose(2, 0, 1)[None]  # uint8 (1, 3, H, W)",
         *run,
     ]
     return "\n".join(lines) + "\n"
+
+
+_DEEP_GRAY = (  # as zoo.decoding.to_rgb does
+    'if photo.mode.startswith(("I", "F")):  # gray of more than 8 bits: scaled, not clipped',
+    "    gray = np.nan_to_num(np.array(photo, np.float32), posinf=0, neginf=0)",
+    "    low, high = float(gray.min()), float(gray.max())",
+    '    whites = [1, 255, 65535] if photo.mode == "F" else [65535]',
+    "    fitting = [white for white in whites if low >= 0 and high <= white]",
+    "    low, white = (0, fitting[0]) if fitting else (low, high - low or 1)",
+    "    photo = Image.fromarray(((gray - low) * (255 / white) + 0.5).astype(np.uint8))",
+)
 
 
 def _preparation(
@@ -301,7 +340,7 @@ def _trial_images(real: Tensor, sides: tuple[int, int]) -> NDArray[np.uint8]:
     return np.concatenate([real.numpy(), drawn]) if len(real) else drawn
 
 
-def _write_onnx(network: nn.Module, example: Tensor, path: Path, opset: int | None) -> None:
+def _write_onnx(network: nn.Module, example: Tensor, opset: int | None) -> bytes:
     program = torch.onnx.export(
         network,
         (example,),
@@ -313,9 +352,10 @@ def _write_onnx(network: nn.Module, example: Tensor, path: Path, opset: int | No
         verbose=False,
     )
     assert program is not None
-    program.save(str(path))
     if opset is not None:
         _check_opset(opset, program.model.opset_imports[""])
+    written: bytes = program.model_proto.SerializeToString()
+    return written
 
 
 def _check_opset(wanted: int, written: int) -> None:
@@ -324,16 +364,18 @@ def _check_opset(wanted: int, written: int) -> None:
         raise UserError(f"opset {wanted} cannot be had: torch wrote {written}; leave it out")
 
 
-def _write_torch(network: nn.Module, example: Tensor, path: Path, _: int | None) -> None:
+def _write_torch(network: nn.Module, example: Tensor, _: int | None) -> bytes:
     shapes = ({0: torch.export.Dim("batch")},)
     program = torch.export.export(network, (example,), dynamic_shapes=shapes)
-    torch.export.save(program, str(path))
+    buffer = io.BytesIO()  # where the disk is full, torch ends the process
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
 
 
-def _read_onnx(path: Path) -> _Run:
+def _read_onnx(written: bytes) -> _Run:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
 
     def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         found: Any = session.run(None, {"images": images})
@@ -342,16 +384,16 @@ def _read_onnx(path: Path) -> _Run:
     return run
 
 
-def _read_torch(path: Path) -> _Run:
-    module = torch.export.load(str(path)).module()
+def _read_torch(written: bytes) -> _Run:
+    module = torch.export.load(io.BytesIO(written)).module()
     return lambda images: module(torch.from_numpy(images)).numpy()
 
 
-_WRITE: dict[Format, Callable[[nn.Module, Tensor, Path, int | None], None]] = {
+_WRITE: dict[Format, Callable[[nn.Module, Tensor, int | None], bytes]] = {
     "onnx": _write_onnx,
     "torch": _write_torch,
 }
-_READ: dict[Format, Callable[[Path], _Run]] = {"onnx": _read_onnx, "torch": _read_torch}
+_READ: dict[Format, Callable[[bytes], _Run]] = {"onnx": _read_onnx, "torch": _read_torch}
 
 
 @torch.no_grad()
@@ -425,7 +467,11 @@ def _describe(
 
 
 def _steps(images: Images) -> list[str]:
-    steps = ["turn upright by EXIF", "convert to RGB, transparency over white"]
+    steps = [
+        "turn upright by EXIF",
+        "scale gray of more than 8 bits to 8: 65535 is white",
+        "convert to RGB, transparency over white",
+    ]
     if images.resize and images.keep_aspect:
         steps.append(f"scale the shorter side to {images.resize} pixels, the other in proportion")
     elif images.resize:
@@ -442,7 +488,7 @@ def _explained(model: Trained) -> Iterator[None]:
     """Say of whatever torch raises that this network cannot be exported."""
     try:
         yield
-    except (UserError, ExportError, OSError):
+    except (UserError, ExportError):
         raise
     except Exception as error:
         name = model.config.model.backbone.name

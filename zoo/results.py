@@ -10,6 +10,7 @@ digest when it is read, see :mod:`zoo._identity`.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -151,6 +152,7 @@ class RunFolder:
     @checked
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._written: dict[str, str] = {}  # digests of files that belong to a record, by name
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "not finished"
@@ -254,6 +256,7 @@ class RunFolder:
         Raises:
             UserError: if something else is in the way.
         """
+        self._written.clear()
         for name in _FILES:
             try:
                 (self.path / name).unlink(missing_ok=True)
@@ -262,13 +265,29 @@ class RunFolder:
                 raise UserError(message) from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all.
+        """Write a file whole or not at all; remember its digest, if a record is to hold it.
 
         Raises:
             UserError: if that is impossible: no space, no permission.
         """
+        if name in _BELONGING:
+            self._written[name] = hashlib.sha256(data).hexdigest()
+            self._forget(name, self._written[name])
         with _writing(self.path / name):
             replace_file(self.path / name, lambda file: file.write(data))
+
+    def _forget(self, name: str, digest: str) -> None:
+        """Take the digest of a file out of the record of held-out classes, if it gets another one.
+
+        So it is where a network that was lost is trained again.
+        """
+        if not self.validated:
+            return
+        record = self._read(VALIDATION, Candidate)
+        files: dict[str, str] = record.get(_identity.FILES, {})
+        if files.get(name, digest) != digest:
+            others = {other: kept for other, kept in files.items() if other != name}
+            self._write_record(VALIDATION, {**record, _identity.FILES: others})
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Write the checkpoint; it loads with ``weights_only=True``."""
@@ -287,13 +306,18 @@ class RunFolder:
         Raises:
             UserError: if the file is there but no checkpoint, or no longer what was written.
         """
+        state = self._state(mmap)
+        if state is not None and not mmap:
+            self._check_digest(CHECKPOINT)
+        return state
+
+    def _state(self, mmap: bool) -> dict[str, Any] | None:
+        """Return the checkpoint, whichever run it is of."""
         import torch
 
         path = self.path / CHECKPOINT
         if not path.is_file():
             return None
-        if not mmap:
-            self._check_digest(CHECKPOINT)
         try:
             check_stored(path)
             if not mmap:
@@ -361,11 +385,13 @@ class RunFolder:
         Raises:
             UserError: the checkpoint is damaged, or of another run.
         """
-        state = self.load_checkpoint()
-        of = None if state is None else state.get("run")  # not in those of 0.1.0
-        mine = _identity.of_run(config)
-        if of is not None and not _identity.same_run(of, mine):
+        state = self._state(mmap=False)
+        if state is None:
+            return None
+        of, mine = state.get("run"), _identity.of_run(config)
+        if isinstance(of, dict) and not _identity.same_run(of, mine):  # 0.1.0 kept none
             raise self._of_another(CHECKPOINT, of.get("name"), mine["name"])
+        self._check_digest(CHECKPOINT)
         return state
 
     def config(self) -> Config:
@@ -523,7 +549,10 @@ class RunFolder:
         )
 
     def _with_digests(self, record: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        return {**record, _identity.FILES: _identity.digests(self.path, names)}
+        """Return a record with the digests of its files: of what was written, if that was here."""
+        found = _identity.digests(self.path, [name for name in names if name not in self._written])
+        written = {name: self._written[name] for name in names if name in self._written}
+        return {**record, _identity.FILES: found | written}
 
     def _check_digest(self, name: str) -> None:
         """Refuse a file that is not the one which the record of the run is of.

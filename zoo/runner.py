@@ -42,6 +42,9 @@ from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, choose_device, choose_precision
 
+_MOST_THREADS = 4096
+"""More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
+
 
 class InterruptedRunError(Exception):
     """The user stopped the run; what was done is saved."""
@@ -150,7 +153,9 @@ def build_embedder(config: Config, device: torch.device) -> Embedder:
     _seed(config.seed)
     model = config.model
     backbone = _build("backbones", model.backbone, {})
-    embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
+    embedder = Embedder(
+        backbone, model.embedding_size, model.pooling, model.freeze, model.backbone.name
+    )
     layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
     on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
     return on_device
@@ -582,6 +587,8 @@ def _threads_as_before() -> Iterator[None]:
 def _take_threads(wanted: int | None, reporter: Reporter) -> None:
     """Compute with as many threads as the run had: sums in another order are other numbers."""
     given = torch.get_num_threads()
+    if wanted is not None and not (isinstance(wanted, int) and 1 <= wanted <= _MOST_THREADS):
+        raise ValueError("no number of threads")
     if wanted is not None and wanted != given:
         torch.set_num_threads(wanted)
         reporter.say(f"threads  {wanted}, with which the run began, instead of {given}")

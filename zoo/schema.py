@@ -394,7 +394,8 @@ class Config(_Spec):
     device: str = Field(
         default="auto",
         pattern=DEVICE,
-        description="auto, cpu, mps, cuda, or one GPU of several as cuda:0; auto: a GPU if any",
+        description="auto, cpu, mps, cuda, or one GPU of several as cuda:0; auto: cuda if there "
+        "is any, else cpu",
     )
     output: str = Field(
         default="runs", min_length=1, description="folder that holds the folders of the runs"

@@ -7,7 +7,7 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class Trainer:
         """Learn from one batch."""
         images, labels = batch.on(self.device)
         self.embedder.train()
-        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
+        with torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext():
             embeddings = self._embed(images)
         # The loss and the miner are float32 work, whatever precision the network has.
         embeddings = embeddings.float()
@@ -308,7 +308,7 @@ def learning_rate_factor(schedule: Schedule, iterations: int) -> Callable[[int],
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device a config asks for; auto takes a GPU if there is one.
+    """Return the device a config asks for; auto takes CUDA if there is any, else the CPU.
 
     Raises:
         UserError: if there is no such device.
@@ -329,6 +329,11 @@ def choose_device(name: str) -> torch.device:
 def choose_precision(name: str, device: torch.device) -> str:
     """Return fp32, bf16 or fp16; auto is bf16 where the hardware multiplies it faster."""
     if name != "auto":
+        if name != "fp32" and not torch.amp.is_autocast_available(device.type):
+            raise UserError(
+                f"train.precision={name}: PyTorch {torch.__version__} has fp32 alone on "
+                f"{device.type}; set train.precision=fp32, or install a newer one"
+            )
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"

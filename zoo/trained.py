@@ -239,7 +239,8 @@ class Trained:
     def _keep(self, embeddings: NDArray[np.float32], key: str) -> None:
         """Keep the embeddings in the folder of the run, if that can be written."""
         buffer = io.BytesIO()
-        np.savez(buffer, embeddings=embeddings, key=np.array(key))
+        digest = np.array(_digest_of(embeddings))
+        np.savez(buffer, embeddings=embeddings, key=np.array(key), digest=digest)
         try:
             self.folder.write(EMBEDDINGS, buffer.getvalue())
         except UserError as error:
@@ -384,14 +385,19 @@ def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> No
         ) from error
 
 
+def _digest_of(embeddings: NDArray[np.float32]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(embeddings).tobytes()).hexdigest()
+
+
 def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
-    """Return embeddings that were kept; None if there are none, or of others."""
+    """Return embeddings that were kept; None if there are none, of others, or damaged."""
     try:
         check_stored(path)
         with np.load(path, allow_pickle=False) as kept:
             embeddings: NDArray[np.float32] = kept["embeddings"]
             fits = embeddings.dtype == np.float32 and embeddings.shape == shape
             good = fits and kept["key"] == key and np.isfinite(embeddings).all()
-            return embeddings if good else None
+            whole = "digest" not in kept or kept["digest"] == _digest_of(embeddings)
+            return embeddings if good and whole else None
     except Exception:  # noqa: BLE001 there are none, or of a damaged file NumPy says anything
         return None
