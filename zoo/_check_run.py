@@ -48,7 +48,7 @@ class Record:
         return self.outcome not in _BAD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What came of all checks of one loss.
 
@@ -94,12 +94,26 @@ class Report:
         """How long all of it took."""
         return sum(record.seconds for record in self.records)
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """How many checks passed, failed and so on, in a line."""
         counts: dict[str, int] = {}
         for record in self.records:
             counts[record.outcome] = counts.get(record.outcome, 0) + 1
         parts = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         return f"{self.name}: {parts}; {self.seconds:.1f} s"
+
+    def __str__(self) -> str:
+        """Return the summary, and of each fault where, why and on which smallest batch it shows."""
+        return "\n\n".join([self.summary, *(_told(*fault) for fault in self.faults)])
+
+    __repr__ = __str__
+
+
+def _told(checks: tuple[str, ...], note: str) -> str:
+    first, *others = checks
+    also = f"\nthe same in {', '.join(others)}" if others else ""
+    return f"{first}: {note}{also}"
 
 
 def unless(why_not: Callable[[Any], str | None]) -> Callable[[Check], Check]:

@@ -120,6 +120,9 @@ class Subject:
         self.build()  # what is wrong with the arguments is said now
         _ = self.traits  # and with what it says of itself
 
+    def __repr__(self) -> str:
+        return f"<Subject {self.name}>"
+
     def build(self, seed: int = 0) -> nn.Module:
         """Return a new loss in float32; the seed decides the weights that it starts from."""
         if seed not in self._first:

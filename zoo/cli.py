@@ -512,7 +512,7 @@ def _check(
         if others:
             also = f"[red]the same[/] in {counted(len(others), 'more check')}: {', '.join(others)}"
             console.print(also, soft_wrap=True)
-    console.print(f"\n{escape(str(report))}\n", soft_wrap=True)
+    console.print(f"\n{escape(report.summary)}\n", soft_wrap=True)
     return report
 
 

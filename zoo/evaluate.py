@@ -56,6 +56,10 @@ class Recall(dict[int, float]):
         self.queries = len(ranks)
         self.unmatched = int((ranks == NO_MATCH).sum())
 
+    def __repr__(self) -> str:
+        unmatched = f", {self.unmatched} unmatched" if self.unmatched else ""
+        return f"Recall({dict(self)}, {self.queries} queries{unmatched})"
+
 
 def recall_at_k(
     embeddings: Array,

@@ -94,6 +94,10 @@ class Index:
         self._neighbours, self._model, self._device = neighbours, model, device
         self._position = {name: i for i, name in enumerate(names)}
 
+    def __repr__(self) -> str:
+        what = f"{len(self):,} images, {self.kind}, {self.meta.embedding_size}-d"
+        return printable(f"<Index {self.folder}: {what}, of {self.meta.run.name}>")
+
     def __len__(self) -> int:
         return len(self.names)
 

@@ -18,6 +18,7 @@ from rich.console import Group
 from zoo import _select, _shape, _table_runs, _table_shape, _table_text
 from zoo._board import Board, Row, boards, check_results
 from zoo._checked import Count, checked, choose
+from zoo._notebook import Shelf
 from zoo._scores import Score, Spread, average
 from zoo._table import Table
 from zoo._words import counted, printable
@@ -72,7 +73,7 @@ def tables(
     paper: bool = False,
     others: bool = False,
     significance: bool = False,
-) -> list[Table]:
+) -> Shelf[Table]:
     """Return results as tables; what is left out of a published shape is told in a warning.
 
     Args:
@@ -99,12 +100,12 @@ def tables(
         found = boards(results, ["embedding_size" if one == "size" else one for one in apart])
         if sort is not None:
             found = _select.sort(found, sort)
-        return [_table_runs.table(board, spread, significance) for board in found]
+        return Shelf(_table_runs.table(board, spread, significance) for board in found)
     loaded = _shape.load(shape)
     everywhere = bool(wanted.get("dataset"))
     shaped = _table_shape.table(results, loaded, spread, everywhere, paper, others)
     _tell(shaped, loaded.paper)
-    return [shaped.table]
+    return Shelf([shaped.table])
 
 
 @checked

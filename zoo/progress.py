@@ -39,7 +39,9 @@ class Terminal(Console):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(highlight=False, emoji=False, **settings)  # no emoji in a loss m:on:
+        # No emoji in a loss m:on:. In a notebook lines go to its streams as well: one by one, as
+        # HTML, each would be an output of its own.
+        super().__init__(highlight=False, emoji=False, force_jupyter=False, **settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Return the text as it is shown."""

@@ -154,6 +154,10 @@ class RunFolder:
         self.path = Path(path)
         self._written: dict[str, str] = {}  # digests of files that belong to a record, by name
 
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "not finished"
+        return printable(f"<RunFolder {self.path}: {state}>")
+
     @classmethod
     @checked
     def of(cls, config: Config) -> RunFolder:

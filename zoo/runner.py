@@ -28,6 +28,7 @@ from zoo._checked import checked
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
+from zoo._notebook import RunResult
 from zoo._plugins import plugins_of
 from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
@@ -79,8 +80,10 @@ def run(
     restart: bool = False,
     reporter: Reporter | None = None,
     test: bool = True,
-) -> dict[str, Any]:
+) -> RunResult:
     """Run an experiment to its end and return its result, as ``result.json`` has it.
+
+    The result is a dict; printed, or as the last line of a cell, it is its row of the leaderboard.
 
     A run that was stopped goes on from its last checkpoint and ends as if it had never been
     stopped, bit for bit on a CPU. A finished run is not run again.
@@ -111,11 +114,11 @@ def run(
             folder.clear()
         if folder.finished:
             reporter.say(folder.finished_message)
-            return folder.result()
+            return RunResult(folder.result())
         if not test and folder.validated:
-            return folder.candidate()
+            return RunResult(folder.candidate())
         with _threads_as_before():
-            return _run(config, overrides, folder, reporter, test)
+            return RunResult(_run(config, overrides, folder, reporter, test))
 
 
 def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:

@@ -70,6 +70,10 @@ class Trained:
         self.device = next(embedder.buffers()).device
         self.embedding_size = embedder.embedding_size
 
+    def __repr__(self) -> str:
+        network = f"{self.config.model.backbone.name}, {self.embedding_size}-d, on {self.device}"
+        return printable(f"<Trained {self.folder.path.resolve().name}: {network}>")
+
     @checked
     def __call__(
         self,
