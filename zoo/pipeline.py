@@ -17,14 +17,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
+from zoo import _contracts
 from zoo._holdout import source_of
+from zoo._words import counted
 from zoo.base import BatchSampler, ImageDataset
-from zoo.errors import UserError
+from zoo.errors import FAILURES, UserError, blame
 from zoo.schema import Images
 
 TF: Any = functional  # it takes PIL images as well, whatever it declares
 
 _CPU = torch.device("cpu")
+_ENDLESS = "a sampler goes on without end, epoch after epoch"
 
 
 class Cut(NamedTuple):
@@ -93,7 +96,7 @@ def training_batches(
     A sampler that ``draws_late`` is asked for a batch only when it is due, so without workers. For
     another device than the CPU, images that are in memory are handed over whole, to be cut there.
     """
-    keys = _Keys(sampler, start, stop)
+    keys = _Keys(sampler, len(dataset), start, stop)
     if getattr(sampler, "draws_late", False):
         workers = 0
     whole = device.type != "cpu"
@@ -158,6 +161,63 @@ def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterato
         yield batch
 
 
+def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
+    """Yield the batches of a sampler, without end.
+
+    Raises:
+        UserError: if it ends, breaks, or gives what is no batch of so many images.
+    """
+    name, count = type(sampler).__name__, 0
+    try:
+        for given in sampler:
+            fault = _contracts.batch(given, images)
+            if fault:
+                raise UserError(f"{name} {fault}")
+            count += 1
+            yield [int(i) for i in given]
+    except (UserError, MemoryError):
+        raise
+    except FAILURES as error:
+        raise blame(name, error) from error
+    raise UserError(f"{name} ended after {counted(count, 'batch', 'batches')}; {_ENDLESS}")
+
+
+def first_batch(sampler: BatchSampler, images: int) -> list[int]:
+    """Return the first batch of a sampler, whose state a checkpoint has to be able to hold.
+
+    Raises:
+        UserError: if it is no batch, or the state is none.
+    """
+    indices = next(drawn(sampler, images))
+    try:
+        fault = _contracts.plain_state(sampler.state_dict())
+    except FAILURES as error:
+        raise blame(f"{type(sampler).__name__}.state_dict", error) from error
+    if fault:
+        raise UserError(f"{type(sampler).__name__} {fault}")
+    return indices
+
+
+def image_of(dataset: ImageDataset, index: int) -> Image.Image:
+    """Return an image of a data set.
+
+    Raises:
+        UserError: if the data set breaks, or gives anything else.
+    """
+    name = type(dataset).__name__
+    try:
+        given = dataset[index]
+    except (UserError, OSError, MemoryError):
+        raise
+    except FAILURES as error:
+        raise blame(f"reading image {index} of {name}", error) from error
+    fault = _contracts.item(given)
+    if fault:
+        raise UserError(f"{name}[{index}] {fault}")
+    image: Image.Image = given[0]
+    return image
+
+
 class _Guarded(Dataset[Any]):
     """Hands a UserError over as it is: a worker's exceptions come with its traceback as text."""
 
@@ -174,13 +234,13 @@ class _Guarded(Dataset[Any]):
 class _Keys(Sampler[_Key]):
     """Numbers the batches of a sampler and notes where it stood after each."""
 
-    def __init__(self, sampler: BatchSampler, start: int, stop: int) -> None:
-        self.sampler, self.start, self.stop = sampler, start, stop
+    def __init__(self, sampler: BatchSampler, images: int, start: int, stop: int) -> None:
+        self.sampler, self.images, self.start, self.stop = sampler, images, start, stop
 
     def __iter__(self) -> Iterator[_Key]:
-        batches = iter(self.sampler)
+        batches = drawn(self.sampler, self.images)
         for iteration in range(self.start, self.stop):
-            indices = [int(i) for i in next(batches)]
+            indices = next(batches)
             yield _Key(iteration, indices, self.sampler.state_dict())
 
     def __len__(self) -> int:
@@ -212,7 +272,7 @@ class _TrainingSet(Dataset[Batch]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))
             cut = [
-                _cut(self.dataset[i][0], self.images, draw)
+                _cut(image_of(self.dataset, i), self.images, draw)
                 for i, draw in zip(key.indices, draws, strict=True)
             ]
         return _stack(cut, key.indices)
@@ -227,7 +287,7 @@ class _TestSet(Dataset[Tensor]):
         pixels = _in_memory(source, self.images)
         if pixels is not None:
             return _cut_some(pixels, indices, _centre_cut(len(key), pixels, self.images))
-        cut = [_centre(_resize(self.dataset[i][0], self.images), self.images) for i in key]
+        cut = [_centre(_resize(image_of(self.dataset, i), self.images), self.images) for i in key]
         return _stack(cut, list(key))
 
 
