@@ -111,6 +111,9 @@ def _put(
 
 def _fitting(text: str, width: int, size: int) -> str:
     """Return a text that is no wider, cut in its middle: both ends of a path tell something."""
+    half = width // 2
+    if len(text) > 2 * half:  # a letter takes a pixel or more
+        text = text[:half] + text[-half:]
     text = printable(text)
     kept = len(text)
     shown = text
