@@ -441,3 +441,20 @@ def test_the_package_is_the_command(module, tmp_path):
     wrong = run("config", "no_such")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("error: there is no config 'no_such'")
+
+
+@pytest.mark.parametrize("module", ["rich_click", "zoo._cli_use", "zoo.progress"])
+def test_ctrl_c_while_the_command_is_imported_takes_one_line(module):
+    code = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from zoo._start import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "stopped\n")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import zoo
-from zoo import _sentences, _source, _yaml, config, registry, schema
+from zoo import _sentences, _source, _synonyms, _yaml, config, registry, schema
 from zoo.config import dump, load, load_all, shipped
 from zoo.errors import UserError
 from zoo.schema import Component, Config
@@ -668,9 +668,45 @@ def test_shipped_config_opens_with_its_command(name):
 
 
 def test_what_the_user_has_to_give_is_said():
-    (line,) = complaints("ice_folder")
-    assert "dataset.root: missing argument of image_folder" in line
-    assert "dataset.root=" in line
+    """Not in a file of ours, which nobody should change."""
+    missing = "dataset.root: missing argument of image_folder; give it"
+    assert complaints("ice_folder") == [f"ice_folder: {missing} as dataset.root=FOLDER"]
+    source = write("mine.yaml", "extends: ice_folder\n")
+    wanted = [f"mine.yaml: {missing} in the file, or as dataset.root=FOLDER"]
+    assert complaints(source) == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("optimizer.learning_rate=1", "optimizer.lr (learning rate of the backbone)"),
+        ("learning_rate=1", "optimizer.lr (learning rate of the backbone)"),
+        ("optimizer.wd=1", "optimizer.weight_decay (weight decay)"),
+        ("train.epochs=1", "train.iterations (number of training steps"),
+        ("batch_size=3", "sampler.classes, sampler.per_class or evaluate.batch_size?"),
+        ("model.dim=3", "model.embedding_size (length of the embedding"),
+        ("train.num_workers=3", "train.workers (processes that read images"),
+        ("train.amp=true", "train.precision (number format"),
+        ("lr_scheduler=x", "schedule?"),
+        ("random_seed=3", "seed?"),
+    ],
+)
+def test_words_of_other_libraries_are_understood(setting, meant):
+    (line,) = complaints("ice_glyphs", setting)
+    assert f"unknown key; did you mean {meant}" in line
+
+
+def test_words_of_other_libraries_stand_for_settings():
+    for meant in _synonyms._ELSEWHERE:
+        section, _, key = meant.partition(".")
+        assert section in schema.ConfigFile.model_fields, meant
+        component = (section,) in schema.COMPONENTS
+        assert not key or component or meant in _sentences.settings_named(key), meant
+
+
+def test_what_only_the_run_sets_is_not_suggested():
+    lines = complaints("ice_glyphs", "sampler=shuffle", "sampler.classes=4")
+    assert "unknown argument of shuffle; it takes batch_size" in lines[0]
 
 
 def test_a_file_here_comes_before_a_shipped_one():

@@ -24,8 +24,8 @@ from zoo._files import (
     read_bytes,
     read_json,
     read_text,
+    remove_left_over,
     replace_file,
-    sweep,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,7 +137,7 @@ OTHERS = {
     "zoo/_unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
     # of an archive that open_regular has opened, and of what is made of it
     "zoo/_yaml.py": {"path.open"},  # a pipe that the user names
-    "zoo/environment.py": {"info.read_text"},  # /proc/cpuinfo
+    "zoo/environment.py": {"info.read_text", "limit.read_text"},  # /proc/cpuinfo, of the system
     "zoo/jobs.py": {"board.open"},  # no file
     "zoo/report/render.py": {"(_HERE / 'static' / name).read_bytes"},  # of the package
 }
@@ -188,7 +188,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path):
         tmp_path, lambda: replace_file(path, lambda file: file.write(b"new"))
     ):
         seen.add(path.read_bytes())
-        sweep(path)
+        remove_left_over(path)
         assert names_in(tmp_path) == [path.name]
     assert seen == {b"old", b"new"}
     assert path.read_bytes() == b"new"
@@ -214,7 +214,7 @@ def test_what_is_being_written_is_not_swept(tmp_path):
 
     def write(file):
         file.write(b"new")
-        sweep(path)
+        remove_left_over(path)
         check_folder(path)
 
     replace_file(path, write)
@@ -227,7 +227,7 @@ def test_what_is_swept_before_it_is_locked_is_opened_again(tmp_path, monkeypatch
 
     def late(file, wait):
         if wait:
-            sweep(tmp_path / "file")
+            remove_left_over(tmp_path / "file")
             monkeypatch.undo()
         lock(file, wait)
 

@@ -604,7 +604,18 @@ def test_an_index_is_replaced_whole_or_not_at_all(made, run, photos, tmp_path, m
     assert {path.name for path in tmp_path.iterdir()} == {"few", "index"}
 
 
+def test_an_index_that_cannot_be_written_leaves_no_folder(run, photos, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Neighbours, "write", full)
+    with pytest.raises(zoo.UserError, match="no room left on the disk"):
+        zoo.index.build(run, photos / "test0", tmp_path / "index", reporter=QUIET)
+    assert names_in(tmp_path) == []
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*has no digests")
 @pytest.mark.parametrize("before", ["nothing", "an index", "an old index"])
 def test_a_kill_leaves_the_old_index_or_the_new_one(made, tmp_path, before):

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import nn
 
 import zoo
-from zoo import UserError, runner
+from zoo import UserError, _data, environment, runner
 from zoo.base import Preprocess
 from zoo.config import load
 from zoo.embedder import Embedder
@@ -229,6 +229,56 @@ def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     assert path != tmp_path
 
 
+def test_ctrl_c_in_the_last_iteration_leaves_the_test_for_later(whole, tmp_path, monkeypatch):
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 24 of 24"):
+        interrupted(tmp_path, monkeypatch, at=23)
+    assert not folder(tmp_path).finished
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 24 of 24"):
+        stopped_before_the_first(tmp_path, monkeypatch)
+    assert run(tmp_path)["recall"] == whole[1]["recall"]
+    assert folder(tmp_path).metrics() == folder(whole[0]).metrics()
+
+
+def stopped_before_the_first(tmp_path, monkeypatch):
+    batches = runner.training_batches
+
+    def stop(*arguments, **options):
+        yield from batches(*arguments, **options)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "training_batches", stop)
+        run(tmp_path)
+
+
+def test_the_first_iterations_are_logged_more_often(tmp_path):
+    more = ["train.log_every=15"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(runner.InterruptedRunError):
+        interrupted(tmp_path, patch, at=6, more=more)
+    run(tmp_path, *more)
+    whole = tmp_path / "whole"
+    run(whole, *more)
+    assert folder(tmp_path, *more).metrics() == folder(whole, *more).metrics()
+    assert [r["iteration"] for r in folder(whole, *more).metrics()] == [1, 2, 5, 10, 15, 20, 24]
+
+
+def test_a_run_that_fails_in_its_first_step_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(self, batch):
+        if batch.iteration == at:
+            raise RuntimeError("shapes do not agree")
+        step(self, batch)
+
+    step, at = runner.Trainer.step, 0
+    monkeypatch.setattr(runner.Trainer, "step", fail)
+    with pytest.raises(RuntimeError):
+        run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    at = 6  # there is a checkpoint
+    with pytest.raises(RuntimeError):
+        run(tmp_path)
+    assert folder(tmp_path).reached() == 5
+
+
 def test_restart_forgets(whole, tmp_path):
     run(tmp_path, "train.iterations=2")
     before = folder(tmp_path, "train.iterations=2").path / "checkpoint.pt"
@@ -261,7 +311,7 @@ def test_changed_images_are_not_trained_on_by_mistake(tmp_path, monkeypatch):
         run(tmp_path)
 
 
-def interrupted(tmp_path, monkeypatch, at):
+def interrupted(tmp_path, monkeypatch, at, more=()):
     """Run until Ctrl-C comes in the iteration after ``at``."""
     step = runner.Trainer.step
 
@@ -272,7 +322,7 @@ def interrupted(tmp_path, monkeypatch, at):
 
     with monkeypatch.context() as patch:
         patch.setattr(runner.Trainer, "step", kill)
-        run(tmp_path)
+        run(tmp_path, *more)
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path, monkeypatch):
@@ -382,16 +432,16 @@ def changed_in_place(x):
     [
         (
             broken,
-            r"mine in iteration 1 failed: KeyError: 'what is not there' \(.*test_runner.py:\d",
+            r"mine on 32 .*, failed: KeyError: 'what is not there' \(.*test_runner.py:\d",
         ),
         (
             lambda x, *_: nn.functional.linear(x, torch.ones(3, 3)),
-            r"mine in iteration 1 failed: RuntimeError: mat1 and mat2 .* \(.*test_runner.py:\d+: .*"
+            r"mine on 32 .*, failed: RuntimeError: mat1 and mat2 .* \(.*test_runner.py:\d+: .*"
             r"nn.functional.linear\(x, torch.ones\(3, 3\)\)",
         ),
         (
             lambda x, *_: changed_in_place(x),
-            r"the backward pass of mine in iteration 1 failed: RuntimeError: one of the variables",
+            r"the backward pass of mine on 32 .* before training, failed: RuntimeError: one of the",
         ),
         (lambda *_: {"loss": 1}, "mine returned a dict; training needs a scalar"),
         (lambda x, *_: x.sum(1), r"mine returned a tensor of shape \(32,\)"),
@@ -502,6 +552,61 @@ def test_a_backbone_that_fails_is_named_with_the_size_of_the_images(tmp_path, mo
         model.embed_folder(tmp_path, reporter=QUIET)
     with pytest.raises((UserError, zoo.export.ExportError), match="mine on images of 28x28 pixels"):
         zoo.export.export(model, tmp_path / "x.pt2", reporter=QUIET)
+
+
+def one_of_each(tmp_path, test=4):
+    for split, classes, each in (("train", 3, 2), ("test", test, 1)):
+        for c in range(classes):
+            inner = tmp_path / "photographs" / split / f"{split}{c}"
+            inner.mkdir(parents=True)
+            for i in range(each):
+                pixels = np.random.default_rng([c, i]).integers(0, 256, (24, 24, 3), np.uint8)
+                Image.fromarray(pixels).save(inner / f"{i}.png")
+    return tmp_path / "photographs"
+
+
+def test_a_test_that_no_network_can_pass_is_refused_before_training(tmp_path):
+    root = one_of_each(tmp_path)
+    with pytest.raises(UserError, match="test split has one image of each class.* takes class"):
+        run(tmp_path, f"dataset={{name: image_folder, root: {root}}}")
+    assert not list(tmp_path.glob("ice_glyphs*"))
+    (finding,) = (f for f in _data.survey("image_folder", str(root)).findings if f[0] == "error")
+    assert finding.where == "test"
+    assert "one image of each class" in finding.what
+
+
+def test_how_many_test_images_are_alone_is_said(tmp_path, capsys):
+    root = one_of_each(tmp_path)
+    Image.new("RGB", (24, 24), "red").save(root / "test" / "test0" / "1.png")
+    given = [f"dataset={{name: image_folder, root: {root}}}", "train.iterations=0"]
+    result = runner.run(config(tmp_path, *given, "images={resize: 28}"))
+    assert "alone    3 of 5 test images have no other of their class, and score 0" in (
+        capsys.readouterr().err
+    )
+    assert result["unmatched"] == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ([], r"\d+ images of 28x28 pixels take .*, and there are 100.0 kB .* evaluate.batch_s"),
+        (["evaluate.batch_size=9"], "32 images of 28x28 .* lower the sampler's batches"),
+        (["evaluate.batch_size=9", "train.chunk_size=9", "model.freeze=batchnorm"], None),
+    ],
+)
+def test_batches_that_cannot_fit_are_refused_before_training(tmp_path, monkeypatch, more, says):
+    monkeypatch.setattr(runner.environment, "memory", lambda: 100_000)
+    if says is None:
+        runner.assemble(config(tmp_path, *more))
+        return
+    with pytest.raises(UserError, match=says):
+        runner.assemble(config(tmp_path, *more))
+
+
+def test_the_memory_is_that_of_the_machine():
+    resource = pytest.importorskip("resource")
+    room = environment.memory()
+    assert room is None or room > 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough")])

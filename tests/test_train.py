@@ -65,6 +65,8 @@ SCHEDULES = [
     (Step(name="step", every=30, gamma=0.1), {0: 1, 29: 1, 30: 0.1, 60: 0.01}),
     (Constant(warmup=4), {0: 0.2, 3: 0.8, 4: 1, 5: 1}),
     (Cosine(name="cosine", warmup=4), {0: 0.2, 50: 0.5}),
+    (Cosine(name="cosine", over=200), {0: 1, 100: 0.5, 200: 0}),
+    (Linear(name="linear", over=400), {100: 0.75}),
 ]
 
 

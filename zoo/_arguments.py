@@ -87,6 +87,7 @@ def check(
     given: Mapping[str, Any],
     supplied: Collection[str] = (),
     reserved: Collection[str] = (),
+    hidden: Collection[str] = (),
 ) -> list[Problem]:
     """Return what is wrong with the given arguments.
 
@@ -96,9 +97,11 @@ def check(
         given: what the user wrote.
         supplied: names that somebody else provides, if they are declared.
         reserved: names that the user may not give, such as the variant of a family.
+        hidden: names that are not suggested, since the user has no use for them.
     """
     known = {p.name: p for p in parameters_of(target) if p.name not in reserved}
-    found = [Problem(key, _unknown(key, owner, known)) for key in given if key not in known]
+    told = [name for name in known if name not in hidden]
+    found = [Problem(key, _unknown(key, owner, told)) for key in given if key not in known]
     for name, parameter in known.items():
         if name in given:
             message = _mismatch(parameter, given[name])

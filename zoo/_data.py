@@ -54,7 +54,8 @@ def survey(name: str, root: str | None = None) -> Survey:
     try:
         own = getattr(target, "survey", None)
         found: Survey = _ask(name, arguments) if own is None else own(**arguments)
-        return found._replace(findings=[*found.findings, *_kept(name, target, arguments)])
+        more = [*_nothing_to_find(found), *_kept(name, target, arguments)]
+        return found._replace(findings=[*found.findings, *more])
     except UserError:
         raise
     except FAILURES as error:
@@ -133,6 +134,14 @@ def _build(name: str, arguments: dict[str, Any]) -> dict[Split, ImageDataset]:
     return {
         split: registry.assemble("datasets", name, arguments, {"split": split}) for split in _SPLITS
     }
+
+
+def _nothing_to_find(found: Survey) -> list[Finding]:
+    sizes = [size for size in found.sizes.get("test", ()) if size]
+    if not sizes or max(sizes) > 1:
+        return []
+    what = "one image of each class, so that none can be found and Recall@K is 0 for every network"
+    return [Finding("error", what, "test")]
 
 
 def _kept(name: str, target: Any, arguments: dict[str, Any]) -> list[Finding]:

@@ -164,7 +164,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file beside its place, flush it to the disk and rename it into it.
 
     Whatever ends the process leaves the old file or the new one; others may write it meanwhile.
-    What a SIGKILL leaves beside it, :func:`sweep` removes.
+    What a SIGKILL leaves beside it, :func:`remove_left_over` removes.
 
     Raises:
         OSError: if that is impossible; nothing is left behind.
@@ -194,7 +194,7 @@ def _open_temporary(path: Path) -> tuple[Path, BinaryIO]:
         file.close()
 
 
-def sweep(path: Path) -> None:
+def remove_left_over(path: Path) -> None:
     """Remove what writes of ``path`` that were killed left beside it.
 
     The file of a write that goes on is locked, and stays.
@@ -266,7 +266,9 @@ def alone(path: Path, reporter: Reporter) -> Iterator[None]:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse, before hours of work, a file that could not be written; :func:`sweep` beside it.
+    """Refuse, before hours of work, a file that could not be written.
+
+    Removes what is left over beside it, see :func:`remove_left_over`.
 
     Raises:
         UserError: its folder is not there or cannot be written, or it is a folder itself.
@@ -280,7 +282,7 @@ def check_folder(path: Path) -> None:
             raise UserError(f"{shown}: there is no folder {printable(str(folder))}; make it first")
         if _is_run(folder):
             raise UserError(f"{shown}: that is the folder of a run, whose files are its own")
-        sweep(path)
+        remove_left_over(path)
         trial, file = _open_temporary(path)  # by a name as long as the one that it will have
         file.close()
         trial.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,6 +121,7 @@ def embed_files(
         if part.names:
             end = len(kept) + len(part.names)
             rows[len(kept) : end] = model.embed_pixels(part.pixels)
+            check_finite(model.folder.path, rows[len(kept) : end], part.names.__getitem__)
             kept += part.names
     return Gathered(root, kept, rows[: len(kept)], unreadable)
 
@@ -146,6 +147,21 @@ def embed_queries(
         raise UserError(_none_left("queries", found.unreadable))
     report_unreadable(found, reporter)
     return found
+
+
+def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int], str]) -> None:
+    """Refuse embeddings (N, d) that are NaN or infinite; name the first image that has one.
+
+    Raises:
+        UserError: there are some.
+    """
+    finite = np.isfinite(embeddings).all(1)
+    if not finite.all():
+        first = printable(name(int(finite.argmin())))
+        raise UserError(
+            f"{printable(str(run))}: its network gives NaN or infinite embeddings, first for "
+            f"{first}; use another run"
+        )
 
 
 def save(path: Path, model: Trained, found: Gathered) -> None:

@@ -33,7 +33,7 @@ from zoo._words import printable
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
-META = "meta.json"
+META, _LOCK = "meta.json", ".meta.json.lock"
 _OLD_INDEX, _OLD_NAMES = "index.faiss", "names.json"  # as they were called before they had digests
 _MOST_META, _MOST_NAMES = 1 << 20, 1 << 32  # bytes
 _OURS = re.compile(
@@ -132,14 +132,25 @@ def write(
     Raises:
         UserError: it cannot be written, or something else is in the folder by now.
     """
-    with alone(place / META, reporter):
-        check_place(place)  # again: much may have happened meanwhile
-        try:
-            return _write(place, names, neighbours, about)
-        except OSError as error:
-            raise cannot_write(place, error) from error
-        finally:
-            _remove_others(place)
+    try:
+        with alone(place / META, reporter):
+            check_place(place)  # again: much may have happened meanwhile
+            try:
+                return _write(place, names, neighbours, about)
+            except OSError as error:
+                raise cannot_write(place, error) from error
+            finally:
+                _remove_others(place)
+    finally:
+        _remove_empty(place)
+
+
+def _remove_empty(place: Path) -> None:
+    """Remove a folder that was made for an index which could not be written."""
+    with suppress(OSError):
+        if os.listdir(place) == [_LOCK]:  # noqa: PTH208
+            (place / _LOCK).unlink()
+            place.rmdir()
 
 
 def _write(place: Path, names: list[str], neighbours: Neighbours, about: About) -> Meta:
@@ -171,7 +182,7 @@ def _seal(content: dict[str, Any]) -> str:
 
 def _remove_others(place: Path) -> None:
     """Remove the files of earlier builds and of those that did not get through."""
-    kept = {META, f".{META}.lock"}
+    kept = {META, _LOCK}
     with suppress(OSError, UserError):  # of a damaged index nothing is removed
         if os.path.lexists(place / META):
             meta = read_meta(place)

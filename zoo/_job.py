@@ -119,16 +119,10 @@ class _RelayedReport(TrainingReport):
     """Tells where a training is."""
 
     reporter: Relay
-    iteration: int
-
-    def __init__(self, reporter: Relay, bar: Any, start: int, total: int) -> None:
-        super().__init__(reporter, bar, start, total)
-        self.iteration = start
 
     def advance(self) -> None:
         """Count one iteration."""
         super().advance()
-        self.iteration += 1
         self.reporter.tell.now_and_then(state="training", iteration=self.iteration)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:

@@ -392,16 +392,16 @@ def show(kind: str, name: str | None) -> None:
 @click.argument(
     "names",
     nargs=-1,
-    metavar="[NAME]... [KEY=VALUE]...",
-    help="Names that `zoo list losses` shows, pml.<ClassName>, or module:Class; and arguments for "
-    "one of them, such as scale=32.",
+    metavar="[KIND] [NAME]... [KEY=VALUE]...",
+    help="A kind (losses, by default; miners, samplers, backbones, datasets); then names that `zoo "
+    "list` shows, pml.<ClassName>, or module:Class; and arguments for one of them, as scale=32.",
 )
 @click.option(
     "-a",
     "--all",
     "everything",
     is_flag=True,
-    help="Every loss that `zoo list losses` shows.",
+    help="Every one of the kind that `zoo list` shows.",
 )
 @click.option(
     "--only", multiple=True, metavar="CHECK", help="This check alone; may be given again."
@@ -412,34 +412,40 @@ def show(kind: str, name: str | None) -> None:
 def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_them: bool) -> None:
     """Put losses through checks: gradients, symmetries, hard numbers, memory, learning.
 
-    A check that fails shows the smallest batch that it fails on. Ends with status 1 if a loss fails
-    a check, or passes one that it says it cannot.
+    Miners, samplers, backbones and data sets have checks of their own. A check that fails shows the
+    smallest batch that it fails on. Ends with status 1 if a component fails a check, or passes one
+    that it says it cannot.
 
     Examples: [cyan]zoo check ice[/], [cyan]zoo check pml.NTXentLoss temperature=0.01[/],
-    [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/]
+    [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/],
+    [cyan]zoo check samplers m_per_class classes=4 per_class=2[/]
     """
+    kind: registry.Kind = "losses"
+    if names and names[0] in registry.KINDS:
+        kind, names = _kind(names[0]), names[1:]
     if list_them:
-        stdout().print(_checks())
+        stdout().print(_checks(kind))
         return
     wanted = list(dict.fromkeys(name for name in names if "=" not in name))
     settings = [name for name in names if "=" in name]
-    everyone = [name for name in registry.names("losses") if everything and name not in wanted]
+    everyone = [name for name in registry.names(kind) if everything and name not in wanted]
+    noun = registry.noun_of(kind)
     if not wanted + everyone:
-        raise UserError("name a loss to check, or give --all")
+        raise UserError(f"name a {noun} to check, or give --all")
     if settings and len(wanted + everyone) > 1:
-        raise UserError(f"{settings[0]}: arguments are for one loss; check it alone")
+        raise UserError(f"{settings[0]}: arguments are for one {noun}; check it alone")
     arguments = _arguments(settings)
-    reports = [_check(name, arguments, only) for name in wanted]
+    reports = [_check(kind, name, arguments, only) for name in wanted]
     broken = []
     for name in everyone:
         try:
-            reports.append(_check(name, arguments, only))
+            reports.append(_check(kind, name, arguments, only))
         except UserError as error:
             _complain(f"{name}: {error}")
             broken.append(name)
     bad = [report.name for report in reports if not report.ok] + broken
     if len(reports) + len(broken) > 1:
-        stdout().print(f"{len(reports) + len(broken)} losses, " + _verdict(bad))
+        stdout().print(f"{len(reports) + len(broken)} {kind}, " + _verdict(bad))
     if bad:
         raise Exit(1)
 
@@ -480,14 +486,16 @@ def config_(config: str | None, overrides: tuple[str, ...], schema: bool) -> Non
     echo(configuration.dump_all(variants), end="")
 
 
-def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:
-    """Run the checks of one loss under a bar, and print what came of them."""
+def _check(
+    kind: registry.Kind, name: str, arguments: dict[str, Any], only: Sequence[str]
+) -> Report:
+    """Run the checks of one component under a bar, and print what came of them."""
     from zoo import checks
     from zoo._words import counted
 
-    subject = checks.Subject(name, arguments)
+    subject = checks.subject_of(name, arguments, kind)
     found = checks.records(subject, only)
-    total = len(set(only)) or len(checks.CHECKS)
+    total = len(set(only)) or len(checks.CHECKS_OF[kind])
     report = checks.Report(subject.name, tuple(Reporter().track(found, total, subject.name)))
     console = stdout()
     table = Table(title=escape(report.name), title_justify="left", title_style="bold", box=None)
@@ -540,12 +548,13 @@ def _kind(name: str) -> registry.Kind:
     return name  # type: ignore[return-value]
 
 
-def _checks() -> Table:
-    """Return the table of all checks, in the order in which they are run."""
+def _checks(kind: registry.Kind) -> Table:
+    """Return the table of the checks of a kind, in the order in which they are run."""
     from zoo import checks
 
-    rows = [(name, escape(summary)) for name, summary in checks.summaries().items()]
-    return _table("checks", ("check", "what it requires of a loss"), rows)
+    rows = [(name, escape(summary)) for name, summary in checks.summaries(kind).items()]
+    head = f"what it requires of a {registry.noun_of(kind)}"
+    return _table("checks", ("check", head), rows)
 
 
 def _without_name(kind: str) -> str:

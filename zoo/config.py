@@ -19,11 +19,11 @@ from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
-from zoo import _overrides, _source, _sweep, _yaml, registry
+from zoo import _nested, _overrides, _source, _sweep, _yaml, registry
 from zoo._checked import checked
-from zoo._nested import Spec as NestedSpec
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
+from zoo._synonyms import meant_by
 from zoo._words import printable, show
 from zoo._yaml import Keys, Node, Place, Problem, keys_of, merge
 from zoo.base import RUNTIME
@@ -154,9 +154,26 @@ def _variant(
     for keys, message in check(data):
         if keys not in seen:  # one problem is enough for a place
             seen.add(keys)
-            problems.append(Problem(tree.nearest(keys), keys, message))
+            problems.append(_placed(name, tree, keys, message))
     config = Config.model_construct() if problems else Config.model_validate(data)
     return Variant(config, {dotted: node.plain() for dotted, node in entry.items()})
+
+
+def _placed(name: str, tree: Node, keys: Keys, message: str) -> Problem:
+    """Return a problem with its place.
+
+    An argument is missing in the file that the user named, not in one of ours that it extends.
+    """
+    if not message.startswith("missing argument"):
+        return Problem(tree.nearest(keys), keys, message)
+    setting = f"{_dotted(keys)}={'FOLDER' if keys[-1] == 'root' else '...'}"
+    place = tree.nearest(keys)
+    ours = {_shown(path) for path in _library().values()}
+    if place.file in ours:
+        place = Place(tree.place.file)
+    if place.file in ours:
+        return Problem(Place(name), keys, f"{message}; give it as {setting}")
+    return Problem(place, keys, f"{message}; give it in the file, or as {setting}")
 
 
 def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
@@ -357,6 +374,7 @@ def _check(
 
     What is judged is added: most components are those of the next experiment of a sweep.
     """
+    sound: set[Keys] = set()
     for keys, kind in components.items():
         *sections, key = keys
         parent = dig(data, sections)
@@ -371,6 +389,10 @@ def _check(
             problems, filled = judged[same]
             yield from problems
             parent[key] = copy.deepcopy(filled)
+            if not problems:
+                sound.add(keys)
+    if ("loss",) in components and not sound.isdisjoint({("loss",), ("miner",)}):
+        yield from _untrainable(data, sound)
     if ("miner",) in components:
         yield from _pointless_miner(data)
     try:
@@ -385,17 +407,20 @@ def _check(
 
 
 def _elsewhere(data: dict[str, Any], keys: Keys) -> str | None:
-    """Return what to say of an unknown key that has its place in another section."""
+    """Return what to say of an unknown key that has another place or another name."""
     key = str(keys[-1])
+    sampler = _arguments("samplers", dig(data, ("sampler", "name"))) - RUNTIME["samplers"]
+    meant = [at for at in meant_by(key, sampler) if at != _dotted(keys)]
     settings = {at: what for at, what in settings_named(key).items() if at != _dotted(keys)}
     components = [
         _dotted((*at, key))
         for at, kind in COMPONENTS.items()
         if key in _arguments(kind, dig(data, (*at, "name"))) - RUNTIME[kind]
     ]
-    places = [*settings, *components]
-    if len(places) == 1 and settings:
-        places = [f"{places[0]} ({settings[places[0]]})"]
+    places = list(dict.fromkeys([*meant, *settings, *components]))
+    described = {**settings_named(places[0].rpartition(".")[2]), **settings} if places else {}
+    if len(places) == 1 and places[0] in described:
+        places = [f"{places[0]} ({described[places[0]]})"]
     return f"unknown key{suggest(places)}" if places else None
 
 
@@ -427,7 +452,7 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     return spec if any(_component_problems(kind, (), filled)) else filled
 
 
-def _nested_with_defaults(_: Keys, spec: NestedSpec) -> dict[str, Any]:
+def _nested_with_defaults(_: Keys, spec: _nested.Spec) -> dict[str, Any]:
     """Return a component within another as a map, its name in full, with its defaults."""
     kind = cast("Kind", spec.kind)
     return _with_defaults(kind, {"name": registry.full_name(kind, spec.name), **spec.arguments})
@@ -454,12 +479,23 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
     }
     for argument, message in registry.problems(kind, spec["name"], arguments):
         inner = keys_of(argument or "name")
-        if message.startswith("missing"):
-            message += f"; give it in the file, or as {_dotted((*keys, *inner))}=..."
         yield (*keys, *inner), message
     for argument in spec:
         if argument in set_by_run(kind):
             yield (*keys, argument), SET_BY_RUN
+
+
+def _untrainable(data: dict[str, Any], sound: set[Keys]) -> Iterator[tuple[Keys, str]]:
+    """Yield why a loss or a miner of pytorch-metric-learning cannot be trained with."""
+    loss, miner = (data.get(key) if (key,) in sound else None for key in ("loss", "miner"))
+    names = [spec["name"] for spec in (loss, miner) if isinstance(spec, dict)]
+    if not dig(data, ("train", "iterations")) or not any(n.startswith("pml.") for n in names):
+        return
+    from zoo import _rehearsal  # it takes torch, which such a component takes anyway
+
+    size = dig(data, ("model", "embedding_size"), 512)
+    known = size if type(size) is int and 1 < size <= 2**13 else None
+    yield from _rehearsal.faults(loss, miner, known)
 
 
 def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:

@@ -268,7 +268,6 @@ def build(
         model, images, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
     )
     report_unreadable(found, reporter)
-    _check_finite(found.embeddings, model)
     chosen: Kind = kind_for(len(found.names)) if kind == "auto" else kind  # type: ignore[assignment]
     reporter.say(f"indexing  {len(found.names):,} images, {chosen}")
     neighbours = Neighbours.of(found.embeddings, chosen, model.device, reporter)
@@ -305,11 +304,6 @@ def _check_kind(kind: str) -> None:
     known = ("auto", *KINDS)
     if kind not in known:
         raise UserError(f"kind {kind!r}: give {one_of(known)}{did_you_mean(kind, known)}")
-
-
-def _check_finite(embeddings: NDArray[np.float32], model: Trained) -> None:
-    if not np.isfinite(embeddings).all():
-        raise UserError(f"{model.folder.path}: its network gives NaN or infinite embeddings")
 
 
 def _describe(

@@ -26,6 +26,7 @@ from zoo._words import harmless
 
 _T = TypeVar("_T")
 
+_EVERY = 10.0  # seconds without a word after which a line says how far it is
 _NARROWEST, _WIDEST = 20, 10_000  # characters of a line
 
 
@@ -77,11 +78,15 @@ class Reporter:
 
     def track(self, items: Iterable[_T], total: int, title: str) -> Iterator[_T]:
         """Yield the items under a bar that goes away at the end."""
+        told = time.monotonic()
         with self._bar(transient=True) as bar:
             task = bar.add_task(title, total=total, rest="")
-            for item in items:
+            for done, item in enumerate(items, 1):
                 yield item
                 bar.advance(task)
+                if not self.live and time.monotonic() - told > _EVERY:
+                    told = time.monotonic()
+                    self.say(f"{title}  {done}/{total}")
 
     @contextmanager
     def training(self, start: int, total: int) -> Iterator[TrainingReport]:
@@ -120,22 +125,39 @@ class TrainingReport:
         self.loss: float | None = None
         self.recall: float | None = None
         self.measure = "R@1"
+        self.iteration = start
+        self.told = self.began
         self.task = bar.add_task("training", total=total, completed=start, rest="")
 
     def advance(self) -> None:
-        """Count one iteration."""
+        """Count one iteration; where nothing was told for a while, tell how far it is.
+
+        The loss is not told then: to look at it would make a GPU wait.
+        """
+        self.iteration += 1
         self.bar.advance(self.task)
+        if not self.reporter.live and time.perf_counter() - self.told > _EVERY:
+            self._say(self.iteration)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
         """Tell of a new loss or Recall@1 (a fraction); a bar keeps the last of the other."""
         self.loss = self.loss if loss is None else loss
         self.recall = self.recall if recall is None else recall
-        speed = (iteration - self.start) / max(1e-9, time.perf_counter() - self.began)
+        speed = self._speed(iteration)
         self.bar.update(self.task, rest="  ".join(self._parts(speed, self.loss, self.recall)))
         if not self.reporter.live:
-            left = timedelta(seconds=round((self.total - iteration) / max(1e-9, speed)))
-            count = f"{iteration:>{len(str(self.total))}}/{self.total}"
-            self.reporter.say("  ".join([count, *self._parts(speed, loss, recall), f"{left} left"]))
+            self._say(iteration, loss, recall)
+
+    def _say(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
+        """Print a line."""
+        self.told = time.perf_counter()
+        speed = self._speed(iteration)
+        left = timedelta(seconds=round((self.total - iteration) / max(1e-9, speed)))
+        count = f"{iteration:>{len(str(self.total))}}/{self.total}"
+        self.reporter.say("  ".join([count, *self._parts(speed, loss, recall), f"{left} left"]))
+
+    def _speed(self, iteration: int) -> float:
+        return (iteration - self.start) / max(1e-9, time.perf_counter() - self.began)
 
     def _parts(self, speed: float, loss: float | None, recall: float | None) -> list[str]:
         parts = [f"{speed:.1f} it/s" if speed >= 1 or not speed else f"{1 / speed:.1f} s/it"]

@@ -235,10 +235,15 @@ class RunFolder:
             lock.release()
 
     def _drop_if_empty(self) -> None:
-        """Remove a folder of a run that could not begin: it would look like one that did."""
+        """Remove a folder of a run that could not begin: it would look like one that did.
+
+        A config alone, and metrics without a line, are what one has that fails in its first step.
+        """
         with suppress(OSError):
-            if [path.name for path in self.path.iterdir()] == [LOCK]:
-                (self.path / LOCK).unlink()
+            sizes = {path.name: path.stat().st_size for path in self.path.iterdir()}
+            if sizes.keys() <= {CONFIG, METRICS, LOCK} and not sizes.get(METRICS):
+                for name in sorted(sizes, reverse=True):  # the lock is the last
+                    (self.path / name).unlink()
                 self.path.rmdir()
 
     def _check_places(self) -> None:

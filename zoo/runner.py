@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import shlex
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
+from rich.filesize import decimal
 from torch import Tensor, nn
 
-from zoo import _identity, _signals, environment, registry
+from zoo import _contracts, _identity, _rehearsal, _signals, environment, registry
 from zoo import config as configuration
 from zoo._checked import checked
 from zoo._choice import on_all_classes
@@ -36,12 +37,13 @@ from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.evaluate import Recall, recall_at_k
 from zoo.measures import Measured, measure
-from zoo.pipeline import centre_crops, evaluation_batches, training_batches
+from zoo.pipeline import centre_crops, evaluation_batches, first_batch, training_batches
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
-from zoo.train import Trainer, choose_device, choose_precision
+from zoo.train import Trainer, blaming, choose_device, choose_precision, unchanged_randomness
 
+_LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
 _MOST_THREADS = 4096
 """More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
 
@@ -125,8 +127,12 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     Images that are to be cached are, which may take a while: the reporter tells.
     """
     device = choose_device(config.device)
+    precision = choose_precision(config.train.precision, device)
     splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
     datasets = [build_dataset(config, split) for split in splits]
+    _check_classes(config, datasets[0])
+    if len(datasets) > 1 and (shared := _contracts.splits(datasets[1], datasets[0])):
+        warnings.warn(f"{config.dataset.name} {shared}", stacklevel=2)
     embedder = build_embedder(config, device)  # weights that are missing are told of at once
     test, *others = decoded(config, datasets, reporter or Reporter())
     train = others[0] if others else None
@@ -137,7 +143,7 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     experiment = Experiment(
         config,
         device,
-        choose_precision(config.train.precision, device),
+        precision,
         _default_workers(device, test) if workers is None else workers,
         test,
         embedder,
@@ -145,7 +151,40 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     )
     if train is not None:
         _add_training(experiment, train)
+    _check_memory(experiment)
     return experiment
+
+
+def _check_classes(config: Config, test: ImageDataset) -> None:
+    """Refuse a test that no network can pass: each query is alone in its class."""
+    labels = np.asarray(test.labels)
+    if len(np.unique(labels)) == len(labels):
+        raise UserError(
+            f"{config.dataset.name}: the test split has one image of each class, so that none can "
+            "be found by another and Recall@K is 0 for every network; it takes classes of two or "
+            "more"
+        )
+
+
+def _check_memory(experiment: Experiment) -> None:
+    """Refuse batches whose pixels alone, as bytes and as the network gets them, have no room."""
+    config, room = experiment.config, environment.memory()
+    if room is None:
+        return
+    planes, height, width = centre_crops(experiment.test, config.images, [0])[0].shape
+    count = min(config.evaluate.batch_size, len(experiment.test))
+    batches = {"evaluate.batch_size": (count, count)}
+    if experiment.sampler is not None:
+        count = getattr(experiment.sampler, "batch_size", 0)
+        batches["the sampler's batches"] = (count, min(count, config.train.chunk_size or count))
+    for what, (count, at_once) in batches.items():
+        floats = 4 * at_once if experiment.device.type == "cpu" else 0
+        needed = planes * height * width * (count + floats)
+        if needed > room:
+            raise UserError(
+                f"{count:,} images of {width}x{height} pixels take {decimal(needed)}, and there "
+                f"are {decimal(room)} of memory; lower {what}, images.crop or images.resize"
+            )
 
 
 def build_embedder(config: Config, device: torch.device) -> Embedder:
@@ -173,11 +212,13 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         "embed": partial(_embed_some, experiment),
     }
     experiment.sampler = _build("samplers", config.sampler, batches)
+    _refuse(config.sampler, _contracts.sampler(experiment.sampler))
     losses = [
         _build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
         for d in levels
     ]
-    _check_call(losses[0], config)
+    _refuse(config.loss, _contracts.module(losses[0]))
+    _rehearsal.check_call(losses[0], config.loss.name, config.miner is not None)
     experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
         experiment.device
     )
@@ -186,24 +227,42 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
     if check_batch is not None and batch_size is not None:
         check_batch(batch_size, levels[0])
     if config.miner is not None:
-        experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
+        miner = _build("miners", config.miner, {})
+        _refuse(config.miner, _contracts.module(miner))
+        experiment.miner = miner.to(experiment.device)
+    _rehearse(experiment, levels[0])
 
 
-def _check_call(loss: nn.Module, config: Config) -> None:
-    """Refuse a loss that cannot be called as training calls it."""
+def _rehearse(experiment: Experiment, size: int) -> None:
+    """Try sampler, miner and loss once; with others like them, which leaves these as they are."""
+    config, train = experiment.config, experiment.train
     assert config.loss is not None
-    given = ["embeddings", "labels", *(["indices_tuple"] if config.miner else [])]
-    try:
-        inspect.signature(loss.forward).bind(*given)
-    except TypeError as error:
-        with_or_without = "with" if config.miner else "without"
-        raise UserError(
-            f"{config.loss.name}: {with_or_without} a miner, training calls "
-            f"loss({', '.join(given)}), which its forward does not take ({error}); define it as "
-            "forward(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None)"
-        ) from None
-    except ValueError:  # written in C: nothing to look at
-        return
+    assert train is not None
+    labels = np.asarray(train.labels, np.int64)
+    sizes = {"num_classes": len(train.class_names), "embedding_size": size}
+    with unchanged_randomness(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        indices = _first_batch(experiment, labels)
+        loss = _build("losses", config.loss, sizes).to(experiment.device)
+        miner = config.miner and _build("miners", config.miner, {}).to(experiment.device)
+        of_batch = torch.from_numpy(labels[indices]).to(experiment.device)
+        names = (config.loss.name, config.miner.name if config.miner else "")
+        _rehearsal.rehearse(loss, miner, size, of_batch, names)
+
+
+def _first_batch(experiment: Experiment, labels: NDArray[np.int64]) -> list[int]:
+    """Return the indices of a first batch; of a sampler that asks the network, some in its place.
+
+    Raises:
+        UserError: if the sampler gives what is no batch, or a state that no checkpoint can hold.
+    """
+    config = experiment.config
+    assert config.sampler is not None
+    if getattr(experiment.sampler, "draws_late", False):
+        return [int(i) for i in np.argsort(labels, kind="stable")[:64]]
+    batches = {"labels": labels, "seed": config.seed, "embed": partial(_embed_some, experiment)}
+    sampler = _build("samplers", config.sampler, batches)
+    return first_batch(sampler, len(labels))
 
 
 def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:
@@ -469,7 +528,7 @@ class _Training:
     def _tell(self, report: TrainingReport) -> None:
         """Write and show the loss, and Recall@K, whenever the config asks for them."""
         trainer = self.trainer
-        if self._due(self.config.train.log_every):
+        if self._logs():
             trainer.check()
             trainer.check_weights()
             levels, norm = trainer.meter.read()
@@ -490,6 +549,11 @@ class _Training:
                 self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
+
+    def _logs(self) -> bool:
+        """Whether the loss is due: often at first, so that a slow run shows whether it learns."""
+        every = self.config.train.log_every
+        return self._due(every) or self.trainer.iteration in _LOGGED_AT_FIRST
 
     def _recall(self) -> Recall:
         """Measure the embedding alone; features below it and single levels count at the end."""
@@ -616,6 +680,10 @@ def _introduce(experiment: Experiment, reporter: Reporter) -> None:
         if data is not None:
             sizes = f"{len(data.class_names):,} classes, {len(data):,} images"
             reporter.say(f"{split:<8} {config.dataset.name}: {sizes}")
+    alone = int((np.unique(experiment.test.labels, return_counts=True)[1] == 1).sum())
+    if alone:
+        of = f"{alone:,} of {len(experiment.test):,} test images"
+        reporter.say(f"alone    {of} have no other of their class, and score 0")
     layout = getattr(experiment.test, "layout", None)
     if layout is not None:
         reporter.say(f"data     {layout}, in {getattr(experiment.test, 'folder', None)}")
@@ -661,9 +729,18 @@ def _in_words(spec: BaseModel | None) -> str:
 def build_dataset(config: Config, split: Split) -> ImageDataset:
     """Return a split of a config's data set; raise a UserError if there is nothing in it."""
     dataset: ImageDataset = _build("datasets", config.dataset, {"split": split})
-    if not len(dataset):
+    with blaming(f"{config.dataset.name}, asked for its {split} split,"):
+        _refuse(config.dataset, _contracts.dataset(dataset), f"the {split} split ")
+        empty = not len(dataset)
+    if empty:
         raise UserError(f"{config.dataset.name}: the {split} split has no images")
     return dataset
+
+
+def _refuse(spec: Component, fault: str | None, part: str = "") -> None:
+    """Raise what was found wrong with a component, if anything was."""
+    if fault:
+        raise UserError(f"{spec.name}: {part or 'it '}{fault}")
 
 
 def _build(kind: registry.Kind, spec: Component, runtime: dict[str, Any]) -> Any:

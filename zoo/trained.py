@@ -219,7 +219,9 @@ class Trained:
         total = -(-len(dataset) // size)
         with torch.inference_mode():
             tracked = reporter.track(batches, total, "embedding")
-            return torch.cat([self._as_searched(images) for images in tracked])
+            found = torch.cat([self._as_searched(images) for images in tracked])
+        _gather.check_finite(self.folder.path, found.cpu().numpy(), "image {}".format)
+        return found
 
     def _as_searched(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return the embeddings (N, d) of prepared images, of no particular length."""
@@ -266,7 +268,8 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         device: auto, cpu, mps, cuda, or one GPU of several as cuda:0.
 
     Raises:
-        UserError: if there is no such run, or its checkpoint cannot be read.
+        UserError: if there is no such run, its checkpoint cannot be read, or a weight is NaN or
+            infinite.
     """
     folder = RunFolder.find(run)
     config = folder.config()
@@ -283,6 +286,7 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         if state["iteration"] < config.train.iterations:
             done = f"iteration {state['iteration']} of {config.train.iterations}"
             warnings.warn(f"{folder.path}: the run is not finished; this is {done}", stacklevel=2)
+    _check_weights(embedder, folder)
     return Trained(folder, config, embedder)
 
 
@@ -387,6 +391,15 @@ def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> No
 
 def _digest_of(embeddings: NDArray[np.float32]) -> str:
     return hashlib.sha256(np.ascontiguousarray(embeddings).tobytes()).hexdigest()
+
+
+def _check_weights(embedder: Embedder, folder: RunFolder) -> None:
+    for name, value in embedder.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise UserError(
+                f"{folder.path}: its network has weights that are NaN or infinite, first in "
+                f"{name}; train it again, or use another run"
+            )
 
 
 def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
