@@ -414,9 +414,9 @@ def strange(made):
 
 @pytest.fixture
 def stranger():
-    zoo.register("losses", f"stranger{STEERING}")(Stranger)
-    yield f"stranger{STEERING}"
-    del registry._registered["losses", f"stranger{STEERING}"]
+    zoo.register("losses", "stranger")(Stranger)
+    yield "stranger"
+    del registry._registered["losses", "stranger"]
 
 
 def test_no_command_lets_a_text_steer_the_terminal(strange, command, monkeypatch, stranger):
