@@ -769,3 +769,11 @@ def test_the_folder_holds_what_is_documented(made):
         made.meta.index.name,
         made.meta.names.name,
     }
+
+
+def test_an_index_knows_its_images_by_any_kind_of_path(made, photos):
+    path = photos / made.names[0]
+    assert path in made
+    assert str(path) in made
+    assert str(photos / "none.png") not in made
+    assert 3 not in made

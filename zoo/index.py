@@ -128,7 +128,8 @@ class Index:
 
     def __contains__(self, path: object) -> bool:
         """Tell whether a file is one of the images."""
-        return isinstance(path, Path) and self._position_of(path) is not None
+        is_path = isinstance(path, str | os.PathLike)
+        return is_path and self._position_of(Path(path)) is not None
 
     @checked
     def search(
