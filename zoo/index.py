@@ -150,7 +150,8 @@ class Index:
                 comes first, with cosine 1.
 
         Returns:
-            a list for each image.
+            a list for each image; shorter than ``k`` where the index has no more, or where an
+            approximate one does not find them.
 
         Raises:
             UserError: an image cannot be read, the run is not there any more, or ``k`` is below 1.
