@@ -41,6 +41,14 @@ class CrossBatchMemory(pml.CrossBatchMemory):  # type: ignore[misc]
         _check(loss, self.supported_losses())
         super().__init__(loss, embedding_size, memory_size=memory_size, miner=miner)
 
+    def check_batch(self, batch_size: int, embedding_size: int) -> None:
+        """Refuse a memory that a batch does not fit into."""
+        if batch_size > self.memory_size:
+            raise UserError(
+                f"a memory of {self.memory_size} is smaller than a batch of {batch_size} images; "
+                "make memory_size larger"
+            )
+
     @classmethod
     def check_loss_support(cls, loss_name: str) -> None:
         """Say nothing: the name of a class does not tell, and the constructor has looked."""

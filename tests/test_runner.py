@@ -432,16 +432,16 @@ def changed_in_place(x):
     [
         (
             broken,
-            r"mine in iteration 1 failed: KeyError: 'what is not there' \(.*test_runner.py:\d",
+            r"mine on 32 .*, failed: KeyError: 'what is not there' \(.*test_runner.py:\d",
         ),
         (
             lambda x, *_: nn.functional.linear(x, torch.ones(3, 3)),
-            r"mine in iteration 1 failed: RuntimeError: mat1 and mat2 .* \(.*test_runner.py:\d+: .*"
+            r"mine on 32 .*, failed: RuntimeError: mat1 and mat2 .* \(.*test_runner.py:\d+: .*"
             r"nn.functional.linear\(x, torch.ones\(3, 3\)\)",
         ),
         (
             lambda x, *_: changed_in_place(x),
-            r"the backward pass of mine in iteration 1 failed: RuntimeError: one of the variables",
+            r"the backward pass of mine on 32 .* before training, failed: RuntimeError: one of the",
         ),
         (lambda *_: {"loss": 1}, "mine returned a dict; training needs a scalar"),
         (lambda x, *_: x.sum(1), r"mine returned a tensor of shape \(32,\)"),

@@ -93,7 +93,8 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
         for name, value in given.arguments.items():
             if name in hints():
                 many = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-                wanted = tuple[hints()[name], ...] if many else hints()[name]
+                one: Any = hints()[name]
+                wanted = types.GenericAlias(tuple, (one, ...)) if many else one
                 given.arguments[name] = _argument(function, name, wanted, value)
         return function(*given.args, **given.kwargs)
 
@@ -113,12 +114,12 @@ def choose(what: str, value: str, known: Iterable[str]) -> str:
     return value
 
 
-def must_be(wanted: str, value: object) -> str:
+def must_be(wanted: str, value: Any) -> str:
     """Return "must be x, not y" of a value of any type."""
     return f"must be {wanted}, not {shown(value)}"
 
 
-def shown(value: object) -> str:
+def shown(value: Any) -> str:
     """Return a value in a few printable characters, or of which type it is."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
@@ -147,7 +148,8 @@ def _argument(function: Callable[..., Any], name: str, wanted: Any, value: Any) 
 def _hints(function: Any) -> dict[str, Any]:
     """Return the types of the parameters, but for those that cannot be looked up at runtime."""
     plain = inspect.unwrap(function)
-    scope, found = dict(plain.__globals__), {}
+    found: dict[str, Any] = {}
+    scope = dict(plain.__globals__)
     for name, annotation in plain.__annotations__.items():
         one = types.SimpleNamespace(__annotations__={name: annotation}, __module__=None)
         try:
@@ -175,7 +177,8 @@ def _fit(wanted: Any, value: Any) -> Any:
     if (origin or wanted) in (Path, os.PathLike):
         return _require(isinstance(value, str | os.PathLike) and _is_text(value), value)
     if _is_array(origin):
-        return _require(isinstance(value, origin) and _has_dtype(inner, value), value)
+        array: type = origin
+        return _require(isinstance(value, array) and _has_dtype(inner, value), value)
     if isinstance(origin, type):
         return _fit_container(origin, inner, value)
     silent = wanted is Any or getattr(wanted, "_is_protocol", False)
@@ -289,7 +292,7 @@ def _said(wanted: Any) -> str:
         name = getattr(_scalar(inner), "__name__", "")
         return "a NumPy array" + (f" of {_NUMBERS.get(name, name)}" if name else "")
     named = origin or wanted
-    return _NAMES.get(named) or getattr(named, "__name__", str(named))
+    return _NAMES.get(named) or str(getattr(named, "__name__", named))
 
 
 def _meant(wanted: Any, value: object) -> str:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from zoo._files import MOST_TEXT, read_bytes
 
+_NO_SENTENCE = re.compile(r"^(?:[\w #]*:|[-=*#].*|\W*|\w+://\S*)$")
+
 
 class Text(NamedTuple):
     """What the source says of a class, and what is visibly wrong with its module.
@@ -52,11 +54,35 @@ def read(target: str) -> Text:
         return Text(broken=broken)
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name.split(".")[0]:
-            summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
+            summary = summary_of(ast.get_docstring(node) or "", name)
             return Text(summary, _text_attributes(node), _constructor_arguments(node))
     if _may_define(tree, name.split(".")[0]):
         return Text()
     return Text(broken=f"{module} does not define {name}")
+
+
+def summary_of(documentation: str, name: str) -> str:
+    """Return the first sentence of a docstring; the name of its class where it has none.
+
+    What is no sentence is passed over: a section such as ``Args:``, a mark such as ``Issue #411:``,
+    a rule, an item of a list, an address.
+    """
+    for paragraph in re.split(r"\n\s*\n", documentation.strip()):
+        lines = paragraph.split("\n")
+        while lines and _NO_SENTENCE.match(lines[0].strip()):
+            section = len(lines) > 1 and lines[1].startswith(" ")
+            lines = [] if section else lines[1:]
+        if lines:
+            return _sentence([line.strip() for line in lines])
+    return name
+
+
+def _sentence(lines: list[str]) -> str:
+    """Return the first line, and those that go on with its sentence if it does not end there."""
+    first, *others = lines
+    while others and others[0][:1].islower() and not re.search(r"[.:;!?]$|//\S*$", first):
+        first += " " + others.pop(0)
+    return first
 
 
 def no_class(module: str) -> str:

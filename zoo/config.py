@@ -19,9 +19,8 @@ from typing import Any, Literal, cast
 
 from pydantic import ValidationError
 
-from zoo import _overrides, _source, _sweep, _yaml, registry
+from zoo import _nested, _overrides, _source, _sweep, _yaml, registry
 from zoo._checked import checked
-from zoo._nested import Spec as NestedSpec
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
 from zoo._synonyms import meant_by
@@ -375,6 +374,7 @@ def _check(
 
     What is judged is added: most components are those of the next experiment of a sweep.
     """
+    sound: set[Keys] = set()
     for keys, kind in components.items():
         *sections, key = keys
         parent = dig(data, sections)
@@ -389,6 +389,10 @@ def _check(
             problems, filled = judged[same]
             yield from problems
             parent[key] = copy.deepcopy(filled)
+            if not problems:
+                sound.add(keys)
+    if ("loss",) in components and not sound.isdisjoint({("loss",), ("miner",)}):
+        yield from _untrainable(data, sound)
     if ("miner",) in components:
         yield from _pointless_miner(data)
     try:
@@ -448,7 +452,7 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     return spec if any(_component_problems(kind, (), filled)) else filled
 
 
-def _nested_with_defaults(_: Keys, spec: NestedSpec) -> dict[str, Any]:
+def _nested_with_defaults(_: Keys, spec: _nested.Spec) -> dict[str, Any]:
     """Return a component within another as a map, its name in full, with its defaults."""
     kind = cast("Kind", spec.kind)
     return _with_defaults(kind, {"name": registry.full_name(kind, spec.name), **spec.arguments})
@@ -479,6 +483,19 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
     for argument in spec:
         if argument in set_by_run(kind):
             yield (*keys, argument), SET_BY_RUN
+
+
+def _untrainable(data: dict[str, Any], sound: set[Keys]) -> Iterator[tuple[Keys, str]]:
+    """Yield why a loss or a miner of pytorch-metric-learning cannot be trained with."""
+    loss, miner = (data.get(key) if (key,) in sound else None for key in ("loss", "miner"))
+    names = [spec["name"] for spec in (loss, miner) if isinstance(spec, dict)]
+    if not dig(data, ("train", "iterations")) or not any(n.startswith("pml.") for n in names):
+        return
+    from zoo import _rehearsal  # it takes torch, which such a component takes anyway
+
+    size = dig(data, ("model", "embedding_size"), 512)
+    known = size if type(size) is int and 1 < size <= 2**13 else None
+    yield from _rehearsal.faults(loss, miner, known)
 
 
 def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from zoo import _contracts
 from zoo._precision import without_autocast
 from zoo.base import Backbone, Preprocess
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, out_of_memory
@@ -123,6 +124,8 @@ class Embedder(nn.Module):
                 f"{type(backbone).__name__} is no backbone: that is a torch.nn.Module with "
                 f"{' and '.join(_OWES)}, see zoo.base.Backbone"
             )
+        if fault := _contracts.backbone(backbone):
+            raise UserError(f"{type(backbone).__name__} {fault}")
         dims = list(backbone.feature_dims)
         if embedding_size is not None and embedding_size < 1:
             raise UserError(f"embedding_size {embedding_size}: give 1 or more, or null for none")
@@ -149,7 +152,11 @@ class Embedder(nn.Module):
         """Return the pooled features (N, C) of uint8 images (N, 1 or 3, H, W)."""
         pixels = self.preprocessor(images).to(memory_format=self._memory_format())
         with torch.no_grad() if self.freeze == "trunk" else nullcontext():
-            return _side_by_side([self._pool(level) for level in self._maps(pixels)])
+            levels = self._maps(pixels)
+            fault = _contracts.levels(levels, self.feature_sizes)
+            if fault:
+                raise UserError(f"{self.name} {fault}")
+            return _side_by_side([self._pool(level) for level in levels])
 
     def project(self, features: Tensor) -> Tensor:
         """Return the embeddings (N, d) of pooled features (N, C)."""
@@ -218,11 +225,6 @@ class Embedder(nn.Module):
 
     def _pool(self, level: Tensor) -> Tensor:
         """Return (N, C) in the precision of the preprocessing, of (N, C, H, W) or (N, C)."""
-        if level.ndim not in (2, 4):
-            raise UserError(
-                f"{type(self.backbone).__name__} gave features of shape {tuple(level.shape)}; a "
-                "backbone gives (N, C, H, W) or (N, C)"
-            )
         full = self.preprocessor.factor.dtype
         if level.ndim == 2:
             return level.to(full)

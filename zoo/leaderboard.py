@@ -99,7 +99,7 @@ def tables(
     if shape == "runs":
         found = boards(results, ["embedding_size" if one == "size" else one for one in apart])
         if sort is not None:
-            found = _select.sort(found, sort)
+            found = Shelf(_select.sort(found, sort))
         return Shelf(_table_runs.table(board, spread, significance) for board in found)
     loaded = _shape.load(shape)
     everywhere = bool(wanted.get("dataset"))

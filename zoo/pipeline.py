@@ -18,16 +18,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torchvision.transforms.v2 import RandomResizedCrop, functional
 
+from zoo import _contracts
 from zoo._holdout import source_of
+from zoo._words import counted
 from zoo.base import BatchSampler, ImageDataset
 from zoo.decoding import to_rgb
-from zoo.errors import UserError
+from zoo.errors import FAILURES, UserError, blame
 from zoo.schema import Images
 
 TF: Any = functional  # it takes PIL images as well, whatever it declares
 
 _CPU = torch.device("cpu")
 _MOST_SCALED = 1 << 25  # pixels of an image that is scaled as a whole: 4,096 x 8,192
+_ENDLESS = "a sampler goes on without end, epoch after epoch"
 
 
 class Cut(NamedTuple):
@@ -96,7 +99,7 @@ def training_batches(
     A sampler that ``draws_late`` is asked for a batch only when it is due, so without workers. For
     another device than the CPU, images that are in memory are handed over whole, to be cut there.
     """
-    keys = _Keys(sampler, start, stop)
+    keys = _Keys(sampler, len(dataset), start, stop)
     if getattr(sampler, "draws_late", False):
         workers = 0
     whole = device.type != "cpu"
@@ -161,6 +164,63 @@ def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterato
         yield batch
 
 
+def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
+    """Yield the batches of a sampler, without end.
+
+    Raises:
+        UserError: if it ends, breaks, or gives what is no batch of so many images.
+    """
+    name, count = type(sampler).__name__, 0
+    try:
+        for given in sampler:
+            fault = _contracts.batch(given, images)
+            if fault:
+                raise UserError(f"{name} {fault}")
+            count += 1
+            yield [int(i) for i in given]
+    except (UserError, MemoryError):
+        raise
+    except FAILURES as error:
+        raise blame(name, error) from error
+    raise UserError(f"{name} ended after {counted(count, 'batch', 'batches')}; {_ENDLESS}")
+
+
+def first_batch(sampler: BatchSampler, images: int) -> list[int]:
+    """Return the first batch of a sampler, whose state a checkpoint has to be able to hold.
+
+    Raises:
+        UserError: if it is no batch, or the state is none.
+    """
+    indices = next(drawn(sampler, images))
+    try:
+        fault = _contracts.plain_state(sampler.state_dict())
+    except FAILURES as error:
+        raise blame(f"{type(sampler).__name__}.state_dict", error) from error
+    if fault:
+        raise UserError(f"{type(sampler).__name__} {fault}")
+    return indices
+
+
+def image_of(dataset: ImageDataset, index: int) -> Image.Image:
+    """Return an image of a data set.
+
+    Raises:
+        UserError: if the data set breaks, or gives anything else.
+    """
+    name = type(dataset).__name__
+    try:
+        given = dataset[index]
+    except (UserError, OSError, MemoryError):
+        raise
+    except FAILURES as error:
+        raise blame(f"reading image {index} of {name}", error) from error
+    fault = _contracts.item(given)
+    if fault:
+        raise UserError(f"{name}[{index}] {fault}")
+    image: Image.Image = given[0]
+    return image
+
+
 class _Guarded(Dataset[Any]):
     """Hands a UserError over as it is: a worker's exceptions come with its traceback as text."""
 
@@ -177,13 +237,13 @@ class _Guarded(Dataset[Any]):
 class _Keys(Sampler[_Key]):
     """Numbers the batches of a sampler and notes where it stood after each."""
 
-    def __init__(self, sampler: BatchSampler, start: int, stop: int) -> None:
-        self.sampler, self.start, self.stop = sampler, start, stop
+    def __init__(self, sampler: BatchSampler, images: int, start: int, stop: int) -> None:
+        self.sampler, self.images, self.start, self.stop = sampler, images, start, stop
 
     def __iter__(self) -> Iterator[_Key]:
-        batches = iter(self.sampler)
+        batches = drawn(self.sampler, self.images)
         for iteration in range(self.start, self.stop):
-            indices = [int(i) for i in next(batches)]
+            indices = next(batches)
             yield _Key(iteration, indices, self.sampler.state_dict())
 
     def __len__(self) -> int:
@@ -249,8 +309,9 @@ def _in_memory(
         return None
     if images.crop is not None and min(sides) < images.crop - 2 * border:
         return None
-    if hasattr(dataset, "check_pixels"):
-        dataset.check_pixels(wanted)
+    check = getattr(dataset, "check_pixels", None)
+    if check is not None:
+        check(wanted)
     return pixels
 
 
@@ -420,7 +481,7 @@ def _centre_corner(height: int, width: int, side: int) -> tuple[int, int]:
 
 def _picture(dataset: ImageDataset, index: int) -> Image.Image:
     """Return an image in mode RGB or L, whatever mode a data set of somebody's own gives."""
-    image = dataset[index][0]
+    image = image_of(dataset, index)
     return image if image.mode in ("RGB", "L") else to_rgb(image)
 
 

@@ -27,7 +27,6 @@ from zoo import _nested, _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
 from zoo._checked import shown
 from zoo._near import near
-from zoo._nested import Spec as NestedSpec
 from zoo.base import RUNTIME
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, out_of_memory, suggest
 
@@ -74,6 +73,11 @@ class Component:
     def paper(self) -> str:
         """Authors, year and title; empty where the class does not say."""
         return self.facts.get("paper", "")
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a component of this repository."""
+        return self.distribution == _OWN
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ def assemble(
     declared = {p.name for p in parameters_of(target)}
     supplied = {k: v for k, v in runtime.items() if k in declared and k not in arguments}
 
-    def build_nested(_: Any, spec: NestedSpec) -> Any:
+    def build_nested(_: Any, spec: _nested.Spec) -> Any:
         return assemble(cast("Kind", spec.kind), spec.name, spec.arguments, runtime)
 
     whole = _nested.rewrite(target, kind, arguments, build_nested)
@@ -236,7 +240,7 @@ def rewrite_nested(
     kind: Kind,
     name: str,
     arguments: Mapping[str, Any],
-    make: Callable[[tuple[str | int, ...], NestedSpec], Any],
+    make: Callable[[tuple[str | int, ...], _nested.Spec], Any],
 ) -> dict[str, Any]:
     """Return arguments of a component with what ``make`` returns for each that is a component."""
     return _nested.rewrite(_resolve(kind, name)[0], kind, arguments, make)
@@ -492,7 +496,7 @@ def _nested_problems(
         for keys, message in _nested.faults(place, arguments[key], (key,))
     ]
 
-    def judge(keys: tuple[str | int, ...], spec: NestedSpec) -> None:
+    def judge(keys: tuple[str | int, ...], spec: _nested.Spec) -> None:
         for argument, message in problems(
             cast("Kind", spec.kind), spec.name, spec.arguments, runtime
         ):
@@ -503,7 +507,7 @@ def _nested_problems(
     return found
 
 
-def _its_name(spec: NestedSpec) -> str:
+def _its_name(spec: _nested.Spec) -> str:
     """Return where a nested component's name is: below it, if it was written as a map."""
     return "name" if spec.arguments else ""
 
@@ -551,4 +555,4 @@ def noun_of(kind: Kind) -> str:
 
 
 def _first_line(target: Any) -> str:
-    return documentation(target).split("\n", 1)[0]
+    return _source.summary_of(documentation(target), getattr(target, "__name__", ""))

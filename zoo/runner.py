@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import shlex
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from rich.filesize import decimal
 from torch import Tensor, nn
 
-from zoo import _identity, _signals, environment, registry
+from zoo import _contracts, _identity, _rehearsal, _signals, environment, registry
 from zoo import config as configuration
 from zoo._checked import checked
 from zoo._choice import on_all_classes
@@ -37,11 +37,11 @@ from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.evaluate import Recall, recall_at_k
 from zoo.measures import Measured, measure
-from zoo.pipeline import centre_crops, evaluation_batches, training_batches
+from zoo.pipeline import centre_crops, evaluation_batches, first_batch, training_batches
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
-from zoo.train import Trainer, choose_device, choose_precision
+from zoo.train import Trainer, blaming, choose_device, choose_precision, unchanged_randomness
 
 _LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
 _MOST_THREADS = 4096
@@ -131,6 +131,8 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
     datasets = [build_dataset(config, split) for split in splits]
     _check_classes(config, datasets[0])
+    if len(datasets) > 1 and (shared := _contracts.splits(datasets[1], datasets[0])):
+        warnings.warn(f"{config.dataset.name} {shared}", stacklevel=2)
     embedder = build_embedder(config, device)  # weights that are missing are told of at once
     test, *others = decoded(config, datasets, reporter or Reporter())
     train = others[0] if others else None
@@ -210,11 +212,13 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
         "embed": partial(_embed_some, experiment),
     }
     experiment.sampler = _build("samplers", config.sampler, batches)
+    _refuse(config.sampler, _contracts.sampler(experiment.sampler))
     losses = [
         _build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
         for d in levels
     ]
-    _check_call(losses[0], config)
+    _refuse(config.loss, _contracts.module(losses[0]))
+    _rehearsal.check_call(losses[0], config.loss.name, config.miner is not None)
     experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
         experiment.device
     )
@@ -223,24 +227,42 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
     if check_batch is not None and batch_size is not None:
         check_batch(batch_size, levels[0])
     if config.miner is not None:
-        experiment.miner = _build("miners", config.miner, {}).to(experiment.device)
+        miner = _build("miners", config.miner, {})
+        _refuse(config.miner, _contracts.module(miner))
+        experiment.miner = miner.to(experiment.device)
+    _rehearse(experiment, levels[0])
 
 
-def _check_call(loss: nn.Module, config: Config) -> None:
-    """Refuse a loss that cannot be called as training calls it."""
+def _rehearse(experiment: Experiment, size: int) -> None:
+    """Try sampler, miner and loss once; with others like them, which leaves these as they are."""
+    config, train = experiment.config, experiment.train
     assert config.loss is not None
-    given = ["embeddings", "labels", *(["indices_tuple"] if config.miner else [])]
-    try:
-        inspect.signature(loss.forward).bind(*given)
-    except TypeError as error:
-        with_or_without = "with" if config.miner else "without"
-        raise UserError(
-            f"{config.loss.name}: {with_or_without} a miner, training calls "
-            f"loss({', '.join(given)}), which its forward does not take ({error}); define it as "
-            "forward(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None)"
-        ) from None
-    except ValueError:  # written in C: nothing to look at
-        return
+    assert train is not None
+    labels = np.asarray(train.labels, np.int64)
+    sizes = {"num_classes": len(train.class_names), "embedding_size": size}
+    with unchanged_randomness(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        indices = _first_batch(experiment, labels)
+        loss = _build("losses", config.loss, sizes).to(experiment.device)
+        miner = config.miner and _build("miners", config.miner, {}).to(experiment.device)
+        of_batch = torch.from_numpy(labels[indices]).to(experiment.device)
+        names = (config.loss.name, config.miner.name if config.miner else "")
+        _rehearsal.rehearse(loss, miner, size, of_batch, names)
+
+
+def _first_batch(experiment: Experiment, labels: NDArray[np.int64]) -> list[int]:
+    """Return the indices of a first batch; of a sampler that asks the network, some in its place.
+
+    Raises:
+        UserError: if the sampler gives what is no batch, or a state that no checkpoint can hold.
+    """
+    config = experiment.config
+    assert config.sampler is not None
+    if getattr(experiment.sampler, "draws_late", False):
+        return [int(i) for i in np.argsort(labels, kind="stable")[:64]]
+    batches = {"labels": labels, "seed": config.seed, "embed": partial(_embed_some, experiment)}
+    sampler = _build("samplers", config.sampler, batches)
+    return first_batch(sampler, len(labels))
 
 
 def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:
@@ -707,9 +729,18 @@ def _in_words(spec: BaseModel | None) -> str:
 def build_dataset(config: Config, split: Split) -> ImageDataset:
     """Return a split of a config's data set; raise a UserError if there is nothing in it."""
     dataset: ImageDataset = _build("datasets", config.dataset, {"split": split})
-    if not len(dataset):
+    with blaming(f"{config.dataset.name}, asked for its {split} split,"):
+        _refuse(config.dataset, _contracts.dataset(dataset), f"the {split} split ")
+        empty = not len(dataset)
+    if empty:
         raise UserError(f"{config.dataset.name}: the {split} split has no images")
     return dataset
+
+
+def _refuse(spec: Component, fault: str | None, part: str = "") -> None:
+    """Raise what was found wrong with a component, if anything was."""
+    if fault:
+        raise UserError(f"{spec.name}: {part or 'it '}{fault}")
 
 
 def _build(kind: registry.Kind, spec: Component, runtime: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
+from zoo import _contracts
 from zoo.embedder import Embedder
 from zoo.errors import FAILURES, UserError, blame, out_of_memory
 from zoo.pipeline import Batch
@@ -90,7 +91,7 @@ class Trainer:
         loss = torch.stack([of_level.reshape(()) for of_level in losses])
         total = loss.sum()
         self.optimizer.zero_grad(set_to_none=True)
-        with _blaming(f"the backward pass of {self.loss_name} in iteration {self.iteration + 1}"):
+        with blaming(f"the backward pass of {self.loss_name} in iteration {self.iteration + 1}"):
             torch.autograd.backward(self.scaler.scale(total))
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
@@ -113,14 +114,8 @@ class Trainer:
 
     def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of one level."""
-        mined: tuple[Any, ...] = ()  # a loss may do without the argument where there is no miner
-        if self.miner is not None:
-            with _blaming(f"{self.miner_name} in iteration {self.iteration + 1}"):
-                mined = (self.miner(embeddings.detach(), labels),)
-        with _blaming(f"{self.loss_name} in iteration {self.iteration + 1}"):
-            value: Tensor = loss(embeddings, labels, *mined)
-        self._check_loss(value)
-        return value
+        names, when = (self.loss_name, self.miner_name), f"in iteration {self.iteration + 1}"
+        return loss_of(loss, self.miner, embeddings, labels, names, when)[0]
 
     def _embed(self, images: Tensor) -> Tensor:
         """Return the embeddings of a batch; in chunks, of which no activations are kept.
@@ -169,18 +164,6 @@ class Trainer:
             raise DivergedError(
                 f"iteration {self.iteration}: the network is no longer finite ({name}); {_ADVICE}"
             )
-
-    def _check_loss(self, loss: Any) -> None:
-        """Refuse what cannot be minimised; it looks at no number, for which a GPU would wait."""
-        if not isinstance(loss, Tensor):
-            got = f"a {type(loss).__name__}"
-        elif loss.numel() != 1:
-            got = f"a tensor of shape {tuple(loss.shape)}"
-        elif not loss.requires_grad:
-            got = "a number that does not depend on the embeddings"
-        else:
-            return
-        raise UserError(f"{self.loss_name} returned {got}; training needs a scalar with a graph")
 
     def state_dict(self, sampler_state: dict[str, Any]) -> dict[str, Any]:
         """Return all that a run needs to go on as if it had not been stopped."""
@@ -263,8 +246,66 @@ def _check_chunks(embedder: Embedder) -> None:
         )
 
 
+def loss_of(
+    loss: nn.Module,
+    miner: Callable[[Tensor, Tensor], Any] | None,
+    embeddings: Tensor,
+    labels: Tensor,
+    names: tuple[str, str],
+    when: str,
+) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+    """Return the loss of some embeddings, and what was mined for it; None without a miner.
+
+    Args:
+        loss: called as the losses of pytorch-metric-learning are.
+        miner: likewise; None for all pairs.
+        embeddings: (N, d).
+        labels: (N,).
+        names: what messages call the loss and the miner.
+        when: what they say of the call.
+
+    Raises:
+        UserError: if one of them raises something, or gives what the other cannot use.
+    """
+    mined: tuple[Any, ...] = ()  # a loss may do without the argument where there is no miner
+    if miner is not None:
+        with blaming(f"{names[1]} {when}"):
+            mined = (miner(embeddings.detach(), labels),)
+        # Indices are looked at where that costs nothing: on a GPU it would have to be waited for.
+        fault = _contracts.mined(mined[0], None if embeddings.is_cuda else len(embeddings))
+        if fault:
+            raise UserError(f"{names[1]} {when} {fault}")
+    with blaming(f"{names[0]} {when}"):
+        value: Tensor = loss(embeddings, labels, *mined)
+    _check_loss(names[0], value)
+    return value, mined[0] if mined else None
+
+
+def _check_loss(name: str, loss: Any) -> None:
+    """Refuse what cannot be minimised; it looks at no number, for which a GPU would wait."""
+    if not isinstance(loss, Tensor):
+        got = f"a {type(loss).__name__}"
+    elif loss.numel() != 1:
+        got = f"a tensor of shape {tuple(loss.shape)}"
+    elif not loss.requires_grad:
+        got = "a number that does not depend on the embeddings"
+    else:
+        return
+    raise UserError(f"{name} returned {got}; training needs a scalar with a graph")
+
+
 @contextmanager
-def _blaming(what: str) -> Iterator[None]:
+def unchanged_randomness() -> Iterator[None]:
+    """Leave every global generator as it was."""
+    state = _random_state()
+    try:
+        yield
+    finally:
+        _set_random_state(state)
+
+
+@contextmanager
+def blaming(what: str) -> Iterator[None]:
     """Say which component it was that failed; full memory is nobody's fault in particular."""
     try:
         yield
