@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from zoo._files import read_text
 from zoo._words import counted
 from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_dir, given_folder
 from zoo.decoding import MAX_PIXELS, load_rgb
@@ -292,7 +293,7 @@ def by_number(file: Path, pairs: Iterable[tuple[int, _T]]) -> dict[int, _T]:
 def lines_of(file: Path) -> list[str]:
     """Return the lines of a UTF-8 file; only a line break ends one, a name may hold the rest."""
     try:
-        return file.read_text(encoding="utf-8-sig").split("\n")
+        return read_text(file, encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{str(file)!r} cannot be read: {error}") from error
 

@@ -7,19 +7,19 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import PIL
-from rich.console import Console
 from rich.progress import track
 
-from zoo._files import replace_file
+from zoo._files import open_regular, read_json, replace_file
 from zoo.base import cache_dir
 from zoo.decoding import open_image, to_rgb, why_unreadable
 from zoo.errors import UserError
+from zoo.progress import stderr
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ class _Seen(NamedTuple):
 
     size: int
     mtime_ns: int
+    ctime_ns: int
     pixels: int
     digest: str
 
@@ -50,8 +51,9 @@ class _Seen(NamedTuple):
 def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
     """Decode and hash the files ``root/name``, but for those that have not changed since.
 
-    What is remembered of good files lies in the cache folder, one file for each root. Bad files are
-    tried at every call.
+    What is remembered of good files lies in the cache folder, one file for each root. A file counts
+    as changed if its size, its time of modification or that of its status (ctime) has; who changes
+    the content may set the former back, the latter not. Bad files are tried at every call.
     """
     names = list(names)
     store = _store(root)
@@ -76,19 +78,26 @@ def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
     return Scan(good, unreadable)
 
 
-def forget(root: Path, names: Iterable[str]) -> None:
-    """Drop what is remembered of some files: they have changed, though nothing shows it."""
+def forget_others(root: Path, digests: Mapping[str, str]) -> list[str]:
+    """Drop what is remembered of files that have another content, by name, than what was read.
+
+    Returns:
+        those that have changed though their size and times have not.
+    """
     store = _store(root)
     seen = _recall(store)
-    if not seen.keys().isdisjoint(names := set(names)):
-        kept = {name: one for name, one in seen.items() if name not in names}
+    others = [name for name in digests.keys() & seen.keys() if seen[name].digest != digests[name]]
+    secret = [name for name in others if _unchanged(root, name, seen[name], seen[name].pixels)]
+    if others:
+        kept = {name: one for name, one in seen.items() if name not in others}
         save(store, lambda file: file.write(json.dumps(kept).encode()))
+    return sorted(secret)
 
 
 def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
     """Return what is to be remembered of a good file, or what is wrong with it."""
     try:
-        with (root / name).open("rb") as file:
+        with open_regular(root / name) as file:
             status = os.fstat(file.fileno())
             if status.st_size == 0:
                 return "empty file"
@@ -102,7 +111,7 @@ def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
                 to_rgb(image)
     except Exception as error:  # noqa: BLE001 a broken file makes a decoder raise nearly anything
         return why_unreadable(error)
-    return _Seen(status.st_size, status.st_mtime_ns, pixels, digest.hexdigest())
+    return _Seen(*_stamp(status), pixels, digest.hexdigest())
 
 
 def _unchanged(root: Path, name: str, seen: _Seen | None, max_pixels: int) -> bool:
@@ -112,7 +121,12 @@ def _unchanged(root: Path, name: str, seen: _Seen | None, max_pixels: int) -> bo
         status = os.stat(f"{root}/{name}")  # noqa: PTH116 a hundred thousand Paths take seconds
     except OSError:
         return False
-    return (status.st_size, status.st_mtime_ns) == (seen.size, seen.mtime_ns)
+    return _stamp(status) == seen[:3]
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    """Return what shows, without reading a file, that it has changed."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _store(root: Path) -> Path:
@@ -123,9 +137,15 @@ def _store(root: Path) -> Path:
 
 def _recall(store: Path) -> dict[str, _Seen]:
     try:
-        return {name: _Seen(*seen) for name, seen in json.loads(store.read_bytes()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):  # none yet, or not one of ours
+        found = {name: _Seen(*seen) for name, seen in read_json(store).items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # none yet, or damaged
         return {}
+    return {name: seen for name, seen in found.items() if _fits(seen)}
+
+
+def _fits(seen: _Seen) -> bool:
+    """Tell whether what was read is of the types that were written."""
+    return all(type(one) is int for one in seen[:4]) and isinstance(seen.digest, str)
 
 
 # ---- small things
@@ -166,6 +186,6 @@ def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 def show_progress(items: Iterable[T], total: int, text: str) -> Iterator[T]:
     """Yield the items, with a bar on stderr if that is a terminal."""
-    console = Console(stderr=True)
+    console = stderr()
     hidden = not console.is_terminal
     yield from track(items, text, total, console=console, transient=True, disable=hidden)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from zoo._files import read_bytes
 from zoo.base import Finding, Split
 from zoo.decoding import load_rgb
 from zoo.errors import UserError
@@ -19,6 +20,7 @@ from ._images import show_progress
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _TINY = 32  # pixels a side
+_MOST_BYTES = 1 << 30  # of a file, which is read whole
 
 
 class Look(NamedTuple):
@@ -58,7 +60,7 @@ def look_at_all(paths: Sequence[Path], max_pixels: int) -> list[Look]:
 
 def _look_at(path: Path, max_pixels: int) -> Look:
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, _MOST_BYTES)
         if not content:
             return Look(wrong="empty file")
         image = load_rgb(io.BytesIO(content), max_pixels)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from zoo._files import check_regular
 from zoo.base import Count, Source, Split
 from zoo.errors import UserError
 
@@ -159,6 +160,7 @@ def _variable(file: Path, name: str) -> Any:
     from scipy.io import loadmat
 
     try:
+        check_regular(file)
         return loadmat(file, squeeze_me=True, variable_names=[name])[name]
     except KeyError as error:
         raise UserError(f"{str(file)!r} has no variable {name!r}") from error

@@ -17,6 +17,7 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, features
 
+from zoo._files import check_regular, file_digest
 from zoo.base import Split, cache_dir
 from zoo.errors import UserError
 
@@ -114,9 +115,10 @@ def _load() -> _Glyphs:
     faces = _find_faces()
     path = cache_dir() / f"glyphs-{_key(faces)}.npz"
     try:
+        check_regular(path)
         with np.load(path, allow_pickle=False) as file:
             return _Glyphs(file["codes"], file["counts"], file["images"])
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+    except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error):
         glyphs = _draw_all(faces)
     save(path, lambda file: np.savez_compressed(file, **glyphs._asdict()))
     return glyphs
@@ -141,7 +143,7 @@ def _key(faces: Iterable[Path]) -> str:
     versions = (PIL.__version__, features.version("freetype2"), unicodedata.unidata_version)
     digest = hashlib.sha256(repr((_RECIPE, versions)).encode())
     for face in faces:
-        digest.update(hashlib.sha256(face.read_bytes()).digest())
+        digest.update(bytes.fromhex(file_digest(face)))
     return digest.hexdigest()[:16]
 
 

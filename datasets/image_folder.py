@@ -13,18 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from zoo._alike import spelt_alike
 from zoo._tree import entries, images_under, is_folder, name_of
 from zoo._words import counted
 from zoo.base import Finding, Split, Survey
 from zoo.decoding import MAX_PIXELS, load_rgb
 from zoo.errors import UserError
 
-from ._images import Scan, check_split, forget, hold_out, scan
+from ._images import Scan, check_split, forget_others, hold_out, scan
 from ._looks import Seen, findings_of, look_at_all, some
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES: dict[Split, int] = {"train": 2, "test": 1}
 _LISTED = 20  # names of unusable images in an error
+_SECRET = (
+    "the content has changed since a run read it, though size and times have not; results from "
+    "before are of other images"
+)
 _LAYOUTS = (
     "a folder that holds train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg, whose "
     "classes are then divided"
@@ -43,7 +48,9 @@ class ImageFolder:
     that lead to a folder or out of ``root``, so that a stranger's archive cannot reach other files.
 
     Every image, of both splits, is decoded before anything is trained; what has not changed since
-    (size and time of modification) is not read again at the next start. Images of any mode become
+    (size, times of modification and of status) is not read again at the next start, but by ``zoo
+    data verify``. Two spellings of one class, such as ``Robin`` and ``robin``, give a warning where
+    they are in both splits. Images of any mode become
     RGB, turned upright, transparency over white, deep gray scaled to 8 bits.
 
     Args:
@@ -89,6 +96,7 @@ class ImageFolder:
         if found.problems or bad or len(usable[split]) < _LEAST_CLASSES[split]:
             raise UserError(_all_wrong(self.root, found, usable, bad))
         _report_left_out(self.root, checked.unreadable, empty)
+        _report_alike(self.root, usable)
         classes = usable[split]
         self.class_names = [_printable(name) for name in classes]
         self.files = list(_files(classes))
@@ -122,9 +130,11 @@ class ImageFolder:
     ) -> Survey:
         """Read every file as it is now, whatever was remembered of it.
 
-        Found are a half layout, classes that are in train and in test, images that cannot be used,
-        files with the same content, a warning if across the splits or the classes, which images
-        are gray or tiny, and files and folders that are ignored.
+        Found are a half layout, classes that are in train and in test, or seem to be one class in
+        several spellings, images that cannot be used, files with the same content, a warning if
+        across the splits or the classes, which images are gray or tiny, and files and folders that
+        are ignored. An image that has changed, though neither its size nor a time shows it, is a
+        warning, and counts from then on as it is.
 
         Args:
             root: the folder, as for the constructor.
@@ -146,7 +156,7 @@ class ImageFolder:
         looks = look_at_all([folder / name for _, name, _ in there], max_pixels)
         seen = [Seen(*row, look) for row, look in zip(there, looks, strict=True)]
         bad = {one.name for one in seen if one.look.wrong}
-        forget(folder, bad)
+        secret = forget_others(folder, {one.name: one.look.digest for one in seen})
         usable = {
             split: [name for name, files in classes.items() if not bad.issuperset(files)]
             for split, classes in found.classes.items()
@@ -166,7 +176,9 @@ class ImageFolder:
             for name in found.classes[split]
             if name not in usable[split]
         ]
+        findings += [alike.finding() for alike in spelt_alike(found.classes)]
         findings += findings_of(seen)
+        findings += [Finding("warning", _SECRET, name) for name in secret if name not in bad]
         findings += [Finding("note", "ignored, not an image of a class", n) for n in found.stray]
         sizes: dict[Split, list[int]] = {
             split: [sum(f not in bad for f in files) for files in classes.values()]
@@ -312,6 +324,12 @@ def _report_left_out(root: Path, unreadable: dict[str, str], empty: list[str]) -
     if empty:
         classes = counted(len(empty), "class without images", "classes without images")
         warnings.warn(f"{str(root)!r}: {classes} ignored: {some(empty)}", stacklevel=3)
+
+
+def _report_alike(root: Path, usable: dict[Split, Classes]) -> None:
+    for alike in spelt_alike(usable):
+        if alike.across():
+            warnings.warn(f"{str(root)!r}: {alike}", stacklevel=3)
 
 
 def _digest(split: str, files: list[str], digests: dict[str, str]) -> str:

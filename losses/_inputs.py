@@ -44,9 +44,20 @@ def check(
                 f"ref_emb of shape {tuple(ref_emb.shape)} on {ref_emb.device} does not go with "
                 f"embeddings of shape {tuple(embeddings.shape)} on {embeddings.device}"
             )
+        _check_kinds(labels, ref_labels)
     if indices_tuple is not None:
         _check_indices(indices_tuple)
         _check_range(indices_tuple, embeddings, embeddings if ref_emb is None else ref_emb)
+
+
+def _check_kinds(labels: Tensor | None, ref_labels: Tensor | None) -> None:
+    """Refuse labels that no type can be compared in: those of int64 and of uint64."""
+    kinds = [x.dtype for x in (labels, ref_labels) if x is not None]
+    if len({kind == torch.uint64 for kind in kinds}) > 1:
+        raise UserError(
+            f"labels are {_kind(labels)} and ref_labels {_kind(ref_labels)}, which PyTorch cannot "
+            "compare; make both of one kind, as with .long()"
+        )
 
 
 def as_int64(labels: Tensor | None) -> Tensor | None:

@@ -41,6 +41,7 @@ class DistanceWeightedMiner(Miner):
     """
 
     paper: ClassVar[str] = "Wu et al. 2017, Sampling Matters in Deep Embedding Learning"
+    random: ClassVar[bool] = True
 
     def __init__(self, cutoff: float = 0.5, nonzero_loss_cutoff: float = 1.4) -> None:
         super().__init__()

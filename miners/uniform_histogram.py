@@ -34,6 +34,7 @@ class UniformHistogramMiner(Miner):
     """
 
     paper: ClassVar[str] = "Musgrave et al. 2020, PyTorch Metric Learning"
+    random: ClassVar[bool] = True
 
     def __init__(self, num_bins: int = 100, pos_per_bin: int = 10, neg_per_bin: int = 10) -> None:
         super().__init__()

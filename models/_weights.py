@@ -10,7 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import UserError
+from zoo._files import check_stored, open_regular
+from zoo._near import near
+from zoo.errors import UserError, one_of
+
+from ._safetensors import is_safetensors, read_safetensors
 
 _SHOWN = 10  # names listed of each kind of mismatch; a wrong file would give hundreds
 
@@ -45,23 +49,22 @@ def download(url: str) -> Path:
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name, on the CPU.
 
-    The dictionary may be wrapped as ``{"state_dict": …}`` or ``{"model": …}``, and its names may
-    all begin with ``module.``, as DataParallel leaves them. Nothing in the file is executed.
+    The file may be one of ``torch.save`` or of safetensors, whatever its name ends in. The
+    dictionary may be wrapped as ``{"state_dict": …}`` or ``{"model": …}``, and its names may have
+    the prefixes of DataParallel, ``module.``, and of ``torch.compile``, ``_orig_mod.``, which are
+    taken off. Nothing in the file is executed.
 
     Raises:
-        UserError: it is not a file, not one of torch's, holds objects, or holds no tensors.
+        UserError: it is not a file, or not one of these; it holds objects, no tensors, or some that
+            are no use as weights.
     """
     path = Path(path).expanduser()
     if not path.is_file():
         what = "a folder, not a file" if path.is_dir() else "no such file"
         if not path.is_absolute():
             what += f" (seen from {str(Path.cwd())!r})"
-        raise UserError(f"weights {path}: {what}; name a file that torch.save has written")
-    try:
-        state: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - of a damaged file it raises about any kind
-        raise UserError(f"weights {path}: {_why_unreadable(error)}") from None
-    state = _unwrap(state)
+        raise UserError(f"weights {path}: {what}; name a file of torch.save or safetensors")
+    state = _unwrap(_read(path))
     if not isinstance(state, Mapping) or not all(map(_is_entry, state.items())):
         raise UserError(f"weights {path}: holds no plain state_dict, a mapping of names to tensors")
     if not state:
@@ -70,9 +73,29 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         fault = _fault(value)
         if fault:
             raise UserError(f"weights {path}: {name!r} {fault}; get it again, or save it anew")
-    if all(name.startswith("module.") for name in state):
-        return {name.removeprefix("module."): value for name, value in state.items()}
-    return dict(state)
+    return _without_prefixes(state)
+
+
+def _read(path: Path) -> Any:
+    try:
+        if path.suffix == ".safetensors" or is_safetensors(path):
+            return read_safetensors(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"weights {path}: cannot be read as safetensors: {reason}; get it again"
+        ) from None
+    try:
+        if _is_zip(path):  # not of before torch 1.6
+            check_stored(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # noqa: BLE001 - of a damaged file it raises about any kind
+        raise UserError(f"weights {path}: {_why_unreadable(error)}") from None
+
+
+def _is_zip(path: Path) -> bool:
+    with open_regular(path) as file:
+        return file.read(4) == b"PK\3\4"
 
 
 def load_matching(
@@ -100,20 +123,43 @@ def load_matching(
     state = {name: v for name, v in state.items() if not name.startswith(tuple(ignore))}
     expected = module.state_dict()
     wrong = [n for n, v in state.items() if n in expected and v.shape != expected[n].shape]
+    whole = [n for n, v in state.items() if _is_whole(v) and not _is_whole(expected.get(n, v))]
     # Not strict=True: it would stop at the first kind of fault. The modules' own hooks still run;
     # they know the names of older files, and BatchNorm's adds a missing num_batches_tracked.
-    fitting = {name: value for name, value in state.items() if name not in wrong}
+    fitting = {n: value for n, value in state.items() if n not in wrong and n not in whole}
     missing, unexpected = module.load_state_dict(fitting, strict=False)
     faults = {
-        "missing in the file": [name for name in missing if name not in wrong],
+        "missing in the file": [n for n in missing if n not in wrong and n not in whole],
         "unknown to the network": unexpected,
         "of another shape": [
             f"{n} {tuple(state[n].shape)}, not {tuple(expected[n].shape)}" for n in wrong
         ],
+        "whole numbers, not floats": [f"{n} {state[n].dtype}" for n in whole if n not in wrong],
     }
     if any(faults.values()):
         matched = len(fitting) - len(unexpected)
-        raise UserError("\n".join([_headline(source, matched, len(expected)), *_listing(faults)]))
+        lines = [*_listing(faults), *_nearest(unexpected, missing)]
+        raise UserError("\n".join([_headline(source, matched, len(expected)), *lines]))
+
+
+def _is_whole(value: Tensor) -> bool:
+    return not value.is_floating_point()
+
+
+def _nearest(unknown: list[str], missing: list[str]) -> list[str]:
+    """Return a line on what an unknown name could have been, in the first case where that shows."""
+    wanted = set(missing)
+    for name in unknown if wanted else ():
+        ends = (name[dot.end() :] for dot in re.finditer(r"\.", name))
+        inner = next((end for end in ends if end in wanted), None)
+        if inner is not None:
+            prefix = name.removesuffix(inner)
+            return [f"  nearest: {name} would be {inner} without {prefix!r}; save it without that"]
+    for name in unknown[:3]:  # each is compared with hundreds
+        found = near(name, missing)
+        if found:
+            return [f"  nearest: {name} may be {one_of(found)}"]
+    return []
 
 
 def _headline(source: str | Path, matched: int, expected: int) -> str:
@@ -138,6 +184,16 @@ def _unwrap(state: Any) -> Any:
     return state
 
 
+def _without_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors by the names that they had before the network was wrapped."""
+    names = {name: name.replace("_orig_mod.", "") for name in state}  # a part may be compiled, too
+    while names and all(name.startswith("module.") for name in names.values()):
+        names = {old: name.removeprefix("module.") for old, name in names.items()}
+    if len(set(names.values())) < len(state):
+        return dict(state)
+    return {names[old]: value for old, value in state.items()}
+
+
 def _is_entry(item: tuple[Any, Any]) -> bool:
     name, value = item
     return isinstance(name, str) and name.isprintable() and isinstance(value, Tensor)
@@ -151,7 +207,11 @@ def _fault(value: Tensor) -> str | None:
         return "has a shape but no values"
     if value.is_complex():
         return "is complex"
-    return None if value.isfinite().all() else "holds NaN or infinity"
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        return "has more values than are in the file"
+    # In float32, which the network has: float64 may be beyond it, and float8 knows no isfinite.
+    finite = not value.is_floating_point() or value.float().isfinite().all()
+    return None if finite else "holds NaN or infinity"
 
 
 def _why_unreadable(error: BaseException) -> str:

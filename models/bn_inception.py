@@ -47,7 +47,7 @@ class BNInception(nn.Module):
 
     Args:
         weights: ``None`` for random values; ``"imagenet"`` for the public checkpoint, downloaded
-            into torch.hub's folder; or a file of its names.
+            into torch.hub's folder; or a file of its names, of torch or safetensors.
         levels: which maps to give, a subset of ``"LMH"`` in that order: L of 576 channels (3c), M
             of 1056 (4e), H of 1024 (5b).
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +29,7 @@ class TimmBackbone(nn.Module):
             ``"resnet50.a1_in1k"`` with those of the tag.
         weights: ``None`` for random values; ``"imagenet"`` for timm's of the variant, downloaded
             into the folder of huggingface_hub (whatever they were trained on); or a file of timm's
-            names, ``.safetensors`` or of torch, whose classifier is ignored and need not be there.
+            names, of safetensors or torch, whose classifier is ignored and need not be there.
 
     Attributes:
         feature_dims: (C,).
@@ -61,7 +60,7 @@ class TimmBackbone(nn.Module):
         self._smallest = tuple((config["input_size"] if self._one_size else least)[1:])
         ignore = _without_head(self.network, layout)
         if weights is not None and weights != "imagenet":
-            load_matching(self.network, _read(weights), weights, ignore=ignore)
+            load_matching(self.network, read_state(weights), weights, ignore=ignore)
 
     @classmethod
     def variants(cls) -> list[str]:
@@ -152,14 +151,3 @@ def _without_head(network: Any, layout: _Layout) -> list[str]:
     network.reset_classifier(0)
     names = network.pretrained_cfg.get("classifier") or ()
     return [f"{name}." for name in ([names] if isinstance(names, str) else names)]
-
-
-def _read(path: str) -> dict[str, Tensor]:
-    if not path.endswith(".safetensors"):
-        return read_state(path)
-    file = Path(path).expanduser()
-    try:
-        state: dict[str, Tensor] = importlib.import_module("safetensors.torch").load_file(file)
-    except Exception as error:  # noqa: BLE001 - missing, damaged, or of another kind
-        raise UserError(f"weights {path}: cannot be read as safetensors: {error}") from None
-    return state

@@ -28,7 +28,8 @@ class TorchvisionBackbone(nn.Module):
     Args:
         variant: a name of ``variants()``: ``"resnet50"``.
         weights: ``None`` for random values; ``"imagenet"`` for torchvision's default ones; or a
-            file of torchvision's names, whose classifier is ignored and need not be there.
+            file of torchvision's names, of torch or safetensors, whose classifier is ignored and
+            need not be there.
 
     Attributes:
         feature_dims: (C,).

@@ -8,21 +8,23 @@ import pickle
 import shutil
 import signal
 import threading
+import zlib
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from zoo import UserError, cache, runner
+from zoo import UserError, _data, cache, registry, runner
 from zoo.config import load
 from zoo.datasets.m_per_class import MPerClassSampler
-from zoo.pipeline import evaluation_batches, training_batches
+from zoo.pipeline import evaluation_batches, same_planes, training_batches
 from zoo.progress import Reporter
 from zoo.results import RunFolder
 from zoo.schema import Images
 
 QUIET = Reporter(quiet=True)
+SPLITS = ("train", "test")
 META = torch.device("meta")
 
 
@@ -73,7 +75,7 @@ def train(dataset, images, start=0, **options):
 
 
 def evaluated(dataset, images, **options):
-    return torch.cat(list(evaluation_batches(dataset, images, batch_size=7, **options)))
+    return torch.cat(same_planes([*evaluation_batches(dataset, images, batch_size=7, **options)]))
 
 
 def same(one, other):
@@ -111,6 +113,27 @@ def test_they_are_those_of_the_ordinary_path(cut, planes):
     wanted = evaluated(plain, images)
     assert torch.equal(evaluated(kept, images), wanted)
     assert len(wanted) == 40
+
+
+@pytest.mark.parametrize("first", ["gray", "colour", "deep"])
+def test_gray_among_colour_is_kept_in_colour(first):
+    """Whichever comes first; all modes that Pillow knows become one of the two."""
+
+    def mixed():
+        data = Photographs(100)
+        gray = range(70) if first == "gray" else range(60, 100)
+        for i in gray if first != "deep" else range(0, 100, 2):
+            data.pictures[i] = data.pictures[i][..., 0]
+        if first == "deep":
+            data.pictures[::2] = [p.astype(np.uint16) * 257 for p in data.pictures[::2]]
+        return data
+
+    kept = keep(mixed())
+    assert kept.images.shape == (100, 3, 24, 24)
+    images = Images(resize=24, crop=20, mirror=True)
+    assert torch.equal(evaluated(kept, images), evaluated(mixed(), images))
+    for one, other in zip(train(kept, images), train(mixed(), images), strict=True):
+        assert torch.equal(one.images, other.images.expand(-1, 3, -1, -1))
 
 
 def test_workers_change_nothing():
@@ -177,7 +200,7 @@ def test_they_are_decoded_once(folder):
     again = Photographs()
     keep(again)
     assert not again.asked
-    assert [p.suffix for p in sorted(folder.iterdir())] == [".npy", ".lock"]
+    assert [p.suffix for p in sorted(folder.iterdir())] == [".crc32", ".npy", ".lock"]
     other = Photographs(fingerprint="second")
     assert not torch.equal(keep(other).images[:, :, 0, 0], keep(again, side=23).images[:, :, 0, 0])
     assert len(other.asked) == 41
@@ -288,6 +311,121 @@ def test_a_folder_in_the_place_of_the_part_is_said(folder):
         keep(Photographs())
 
 
+def damage(path, place):
+    """Change the file behind the back of everybody: neither size nor time nor header tells."""
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+USES = {
+    "train": lambda kept: train(kept, Images(resize=24, crop=20)),
+    "on the device": lambda kept: train(kept, Images(resize=24, crop=20), device=META),
+    "test": lambda kept: evaluated(kept, Images(resize=24)),
+    "resized crop": lambda kept: train(
+        kept, Images(resize=24, crop=20, random_crop="resized"), workers=1
+    ),
+    "in workers": lambda kept: evaluated(kept, Images(resize=24), workers=2),
+    "one by one": lambda kept: [kept[i] for i in range(len(kept))],
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("suffix", [".npy", ".crc32"])
+def test_a_flipped_bit_is_noticed_when_the_image_is_used_and_mended_at_the_next_start(
+    folder, use, suffix
+):
+    wanted = keep(Photographs()).images.clone()
+    (path,) = folder.glob("*.npy")
+    header = 128
+    damage(path.with_suffix(suffix), header + 1728 * 5 + 3 if suffix == ".npy" else 4 * 5)
+    kept = keep(Photographs())
+    assert len(kept) == 40
+    with pytest.raises(UserError, match=r"image 5 in '.*npy' is not what was written .* run again"):
+        USES[use](kept)
+    again = keep(Photographs())
+    assert torch.equal(again.images, wanted)
+    USES[use](again)
+
+
+def test_exchanged_images_are_noticed(folder):
+    kept = keep(Photographs())
+    pixels = np.load(kept.path)
+    pixels[[3, 4]] = pixels[[4, 3]]
+    kept.path.write_bytes(kept.path.read_bytes()[:128] + pixels.tobytes())
+    with pytest.raises(UserError, match="image 3 in"):
+        evaluated(keep(Photographs()), Images(resize=24))
+
+
+def test_an_image_is_compared_once_by_whoever_reads_it_first(monkeypatch):
+    kept = keep(Photographs())
+    copy = multiprocessing.get_context("fork")
+    child = copy.Process(target=lambda: kept.check_pixels(range(30)))
+    child.start()
+    child.join()
+    asked = []
+    monkeypatch.setattr(cache, "_sum", lambda image: asked.append(1) or zlib.crc32(image.numpy()))
+    evaluated(kept, Images(resize=24))
+    evaluated(kept, Images(resize=24))
+    assert len(asked) == 10
+
+
+def test_checksums_that_are_lost_cost_a_new_start(folder):
+    wanted = keep(Photographs()).images.clone()
+    (sums,) = folder.glob("*.crc32")
+    sums.unlink()
+    again = Photographs()
+    assert torch.equal(keep(again).images, wanted)
+    assert len(again.asked) == 41
+
+
+# ---- zoo data verify
+
+
+def swap(path, value):
+    """Change the content of an image, but neither its size nor a time that counts."""
+    Image.new("RGB", (40, 40), (value, 0, 7)).save(path, compress_level=0)
+
+
+def test_verify_compares_what_is_kept_with_the_images(tmp_path, folder):
+    root = tmp_path / "photographs"
+    for i, inner in enumerate(("train/a", "train/b", "test/c", "test/d")):
+        for j in range(3):
+            (root / inner).mkdir(parents=True, exist_ok=True)
+            swap(root / inner / f"{j}.png", 3 * i + j)
+    both = [registry.build("datasets", "image_folder", root=str(root), split=s) for s in SPLITS]
+    kept = cache.decoded_once(both, 24, workers=0, reporter=QUIET)
+    cache.decoded_once(both, 20, workers=0, reporter=QUIET)
+
+    def doubts():
+        found = _data.survey("image_folder", str(root)).findings
+        return [one for one in found if one.severity != "note"]
+
+    assert not doubts()
+    damage(kept[0].path, 128 + 1728 * 2)
+    (finding,) = doubts()
+    assert (finding.severity, finding.where) == ("warning", str(kept[0].path))
+    assert finding.what.endswith("decodes them again; by number: 2")
+    assert not kept[0].path.exists()
+    assert len(list(folder.glob("*.npy"))) == 3
+    assert not doubts()
+
+
+def test_verify_sees_images_that_a_fingerprint_does_not_show():
+    """That of the benchmarks is of names and sizes alone."""
+    data = Photographs()
+    kept = keep(data)
+    assert not list(cache.compare(data))
+    data.pictures[7] = 255 - data.pictures[7]
+    (finding,) = cache.compare(data)
+    assert finding.what.endswith("by number: 7")
+    again = keep(data)
+    assert not torch.equal(again.images[7], kept.images[7])
+
+
 # ---- what is refused
 
 
@@ -336,16 +474,10 @@ def test_a_broken_image_is_named_and_nothing_is_left(folder):
 
 
 def test_images_that_it_could_not_hold_are_refused():
-    mixed = Photographs()
-    mixed.pictures[32:] = [picture[..., 0] for picture in mixed.pictures[32:]]
-    with pytest.raises(
-        UserError, match=r"image 0 of the data set has 3 planes and one of the 8 fr"
-    ):
-        keep(mixed)
-    deep = Photographs(planes=1)
-    deep.pictures = [p.astype(np.float32) for p in deep.pictures]
-    with pytest.raises(UserError, match=r"images of 1 planes, torch\.float32; kept can be RGB and"):
-        keep(deep)
+    two_planes = Photographs()
+    two_planes.images = torch.zeros(40, 2, 24, 24, dtype=torch.uint8)
+    with pytest.raises(UserError, match=r"images of 2 planes, torch\.uint8; kept can be RGB and"):
+        keep(two_planes)
 
 
 # ---- a run

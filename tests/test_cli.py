@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
 from rich.console import Console
 
 import zoo
-from zoo import cli, registry
+from zoo import _job, cli, registry
+from zoo._files import cannot_write
+from zoo.errors import out_of_memory
 
 TABLE = yaml.safe_load(Path(__file__).with_name("malformed_configs.yaml").read_text("utf-8"))
 
@@ -43,6 +49,7 @@ def test_a_malformed_config_ends_with_2_and_a_line_for_each_problem(command, cas
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_no_traceback_from_the_real_process(tmp_path):
     (tmp_path / "x.yaml").write_text(
         "extends: ice_glyphs\nloss: {scael: 3}\ntrain: {iteratons: 3}\n"
@@ -342,14 +349,112 @@ def test_what_the_machine_refuses_is_told_in_a_line(command, monkeypatch):
     status, out, _ = command("data", "list")  # one of them hides no other
     assert (status, out.count("File name too long")) == (0, 3)
     status, _, err = command("data", "download", "cub200")
-    assert status == 1
+    assert status == 2
     assert err.startswith("error: '/tmp/aaa")
     assert err.endswith("File name too long\n")
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("columns", "widest"), [("60", 60), ("", 160), ("0", 160), ("x", 160)])
+WIDTHS = [("60", 60), ("060", 60), ("", 160), ("0", 160), ("x", 160), ("-5", 160), ("3", 160)]
+WIDTHS += [("9" * n, 0) for n in (5, 11, 5000)]  # as wide as the widest line
+
+
+@pytest.mark.parametrize(("columns", "widest"), WIDTHS)
 def test_piped_output_is_as_wide_as_columns_says(columns, widest, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
-    _, out, _ = command("list", "backbones")
-    assert max(map(len, out.splitlines())) == widest
+    status, out, err = command("list", "backbones")
+    assert (status, err) == (0, "")
+    found = max(map(len, out.splitlines()))
+    assert found == widest if widest else 160 < found < 1000
+
+
+def torch_is_full():
+    import torch
+
+    torch.empty(1 << 50)
+
+
+FULL = [torch_is_full, lambda: np.empty(1 << 50), lambda: bytearray(1 << 60)]
+
+
+@pytest.mark.parametrize("fill", FULL)
+def test_a_full_memory_is_told_in_a_line(fill, command, monkeypatch):
+    monkeypatch.setattr("zoo.registry.names", lambda _: fill())
+    status, _, err = command("list")
+    assert status == 1
+    assert err.startswith("error: the memory is full: use smaller batches")
+    assert err.count("\n") == 1
+    with pytest.raises((MemoryError, RuntimeError)) as caught:
+        fill()
+    assert _job._expected(caught.value) in err
+
+
+def test_which_errors_mean_a_full_memory():
+    import torch
+
+    assert "GPU" in out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory."))
+    assert "GPU" in out_of_memory(RuntimeError("MPS backend out of memory (MPS allocated: 1 GB)"))
+    assert "GPU" in out_of_memory(RuntimeError("CUDA error: out of memory"))
+    for error in (OSError(errno.ENOMEM, "Cannot allocate memory"), RuntimeError("std::bad_alloc")):
+        assert out_of_memory(error).startswith("the memory is full")
+    for error in (ValueError("not enough memory"), OSError(errno.EIO, "x"), RuntimeError("x")):
+        assert out_of_memory(error) is None
+
+
+STATUS = {
+    1: ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"],
+    2: ["ENOTDIR", "ENAMETOOLONG", "ENOENT"],
+}
+
+
+@pytest.mark.parametrize("status", STATUS)
+def test_the_status_tells_the_machines_faults_from_the_users(status, command, monkeypatch):
+    for number in (getattr(errno, name) for name in STATUS[status]):
+        plain = OSError(number, os.strerror(number), "file")
+        for error in (plain, cannot_write(Path("x"), plain)):
+            monkeypatch.setattr("zoo.registry.names", mock.Mock(side_effect=error))
+            found, _, err = command("list")
+            assert (found, err.count("\n")) == (status, 1)
+
+
+def test_a_name_of_any_length_is_told_in_a_line(command):
+    name = "x" * 100_000
+    Path("x.png").touch()
+    commands = ["search ! x.png", "search x !", "config !", "measure !", "leaderboard !"]
+    commands += ["embed ! x -o e.npz", "report !", "data verify image_folder --root !"]
+    commands += ["config ice_glyphs dataset=!", "leaderboard -o !.md", "search x ! --sheet !.png"]
+    for arguments in (line.replace("!", name).split() for line in commands):
+        status, out, err = command(*arguments)
+        assert (status, out) == (2, ""), arguments
+        assert len(err) < 1000, arguments
+
+
+@pytest.mark.parametrize("module", ["zoo", "zoo.cli"])
+def test_the_package_is_the_command(module, tmp_path):
+    def run(*arguments):
+        line = [sys.executable, "-m", module, *arguments]
+        return subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    told = run("--help")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "Usage: zoo [OPTIONS]" in told.stdout
+    wrong = run("config", "no_such")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("error: there is no config 'no_such'")
+
+
+@pytest.mark.parametrize("module", ["rich_click", "zoo._cli_use", "zoo.progress"])
+def test_ctrl_c_while_the_command_is_imported_takes_one_line(module):
+    code = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from zoo._start import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "stopped\n")

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats
-from small_run import small_run
+from small_run import of_0_1_0, small_run
 
 import zoo
 from zoo import _compare_table, significance
@@ -184,7 +184,7 @@ def test_one_run_that_kept_its_classes_is_enough(tmp_path):
 
 
 def test_a_run_of_before_asks_its_data_set(tmp_path):
-    run = RunFolder(small_run(tmp_path))
+    run = RunFolder(of_0_1_0(small_run(tmp_path)))
     kept = compared(run, run, [1]).at[0].classes
     (run.path / "labels.npy").unlink()
     assert compared(run, run, [1]).at[0].classes == kept
@@ -196,7 +196,7 @@ def test_a_run_of_before_asks_its_data_set(tmp_path):
 
 def test_damaged_labels(two):
     (two[0].path / "labels.npy").write_bytes(b"nothing")
-    with pytest.raises(zoo.UserError, match="not the labels of a run"):
+    with pytest.raises(zoo.UserError, match=r"labels.npy: not the file that the run wrote"):
         two[0].labels()
     assert compared(two[0], two[1]).at[0].classes is not None  # of the other
 
@@ -381,6 +381,7 @@ def test_one_row_is_the_best(tmp_path):
     assert standings([], 1) == []
 
 
+@pytest.mark.slow
 def test_five_percent_of_equal_pairs_are_called_different(tmp_path, monkeypatch):
     """The verdict itself, of 2,000 pairs of simulated runs."""
     monkeypatch.setattr(significance, "DRAWS", 10)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import zoo
-from zoo import _source, _yaml, config, registry, schema
+from zoo import _sentences, _source, _synonyms, _yaml, config, registry, schema
 from zoo.config import dump, load, load_all, shipped
 from zoo.errors import UserError
 from zoo.schema import Component, Config
@@ -54,11 +54,11 @@ def complaints(source: Any, *overrides: str) -> list[str]:
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_guess_is_what_would_be_loaded(name):
-    """One loss inherits its constructor from pytorch-metric-learning, which passes arguments on."""
+    """Two losses inherit PML's constructor, which passes arguments on."""
     settings = NEEDED.get(name, [])
     found = config.guess(name, settings)
     several = len(load_all(name, settings)) > 1
-    unknown = several or name.startswith("spectral_clust")
+    unknown = several or name.startswith(("spectral_clust", "prototypical"))
     assert found == (None if unknown else load(name, settings))
 
 
@@ -158,7 +158,7 @@ def test_a_file_that_may_not_be_read(monkeypatch):
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr("zoo._files.open_regular", refuse)
     assert complaints("ok.yaml") == ["ok.yaml: cannot be read: Permission denied"]
 
 
@@ -191,6 +191,41 @@ def test_a_number_of_too_many_digits():
     assert complaints("x.yaml") == [
         "x.yaml:2: seed: the number 99999999999999999999... is too long"
     ]
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 50_000, "0o" + "7" * 50_000, "9" * 50_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "seed: {}",
+        "name: {}",
+        "loss: {{scale: {}}}",
+        "evaluate: {{ks: [{}]}}",
+        "sweep: {{loss.scale: [{}]}}",
+    ],
+)
+def test_a_number_of_too_many_digits_in_any_base(line, number):
+    said = complaints(write("x.yaml", f"extends: ok.yaml\n{line.format(number)}\n"))
+    assert said[0].endswith(f": the number {number[:20]}... is too long")
+
+
+def test_numbers_of_too_many_digits_from_elsewhere():
+    assert "must be a list" in complaints("ok.yaml", f"evaluate.ks.{'1' * 5000}=3")[0]
+    with pytest.raises(UserError, match="scale: must be .*, not a number of thousands of digits"):
+        zoo.build("losses", "ice", scale=16**5000)
+
+
+def test_files_beside_each_other_are_bounded():
+    write("x.yaml", "extends: [" + "ok.yaml, " * 3000 + "]")
+    assert complaints("x.yaml") == ["x.yaml:1: extends: must be at most 100 files, not 3,000"]
+    write("x.yaml", "extends: [" + "ok.yaml, " * 100 + "]")
+    assert load("x.yaml").loss == load("ok.yaml").loss
+
+
+def test_a_list_of_numbers_is_no_section():
+    """Where Python 3.10 takes list[int] for a class, an unknown key was an error of Python."""
+    assert _sentences._models(list[int] | None) == []
+    assert _sentences._models(schema.Train | None) == [schema.Train]
 
 
 def test_parents_are_bounded():
@@ -612,9 +647,9 @@ def test_shipped_configs():
     paths = [path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "tables"]
     found = {path.relative_to(CONFIGS).with_suffix("").as_posix() for path in paths}
     assert set(shipped()) == {name for name in found if not name.startswith("base/")}
-    assert len(shipped()) == 65
-    assert len(found) == 71
-    assert len(NEEDED) == 11
+    assert len(shipped()) == 122
+    assert len(found) == 128
+    assert len(NEEDED) == 40
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -633,9 +668,45 @@ def test_shipped_config_opens_with_its_command(name):
 
 
 def test_what_the_user_has_to_give_is_said():
-    (line,) = complaints("ice_folder")
-    assert "dataset.root: missing argument of image_folder" in line
-    assert "dataset.root=" in line
+    """Not in a file of ours, which nobody should change."""
+    missing = "dataset.root: missing argument of image_folder; give it"
+    assert complaints("ice_folder") == [f"ice_folder: {missing} as dataset.root=FOLDER"]
+    source = write("mine.yaml", "extends: ice_folder\n")
+    wanted = [f"mine.yaml: {missing} in the file, or as dataset.root=FOLDER"]
+    assert complaints(source) == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("optimizer.learning_rate=1", "optimizer.lr (learning rate of the backbone)"),
+        ("learning_rate=1", "optimizer.lr (learning rate of the backbone)"),
+        ("optimizer.wd=1", "optimizer.weight_decay (weight decay)"),
+        ("train.epochs=1", "train.iterations (number of training steps"),
+        ("batch_size=3", "sampler.classes, sampler.per_class or evaluate.batch_size?"),
+        ("model.dim=3", "model.embedding_size (length of the embedding"),
+        ("train.num_workers=3", "train.workers (processes that read images"),
+        ("train.amp=true", "train.precision (number format"),
+        ("lr_scheduler=x", "schedule?"),
+        ("random_seed=3", "seed?"),
+    ],
+)
+def test_words_of_other_libraries_are_understood(setting, meant):
+    (line,) = complaints("ice_glyphs", setting)
+    assert f"unknown key; did you mean {meant}" in line
+
+
+def test_words_of_other_libraries_stand_for_settings():
+    for meant in _synonyms._ELSEWHERE:
+        section, _, key = meant.partition(".")
+        assert section in schema.ConfigFile.model_fields, meant
+        component = (section,) in schema.COMPONENTS
+        assert not key or component or meant in _sentences.settings_named(key), meant
+
+
+def test_what_only_the_run_sets_is_not_suggested():
+    lines = complaints("ice_glyphs", "sampler=shuffle", "sampler.classes=4")
+    assert "unknown argument of shuffle; it takes batch_size" in lines[0]
 
 
 def test_a_file_here_comes_before_a_shipped_one():

@@ -146,10 +146,14 @@ def test_the_python_of_the_quickstart_and_of_the_page_on_python(tmp_path, monkey
     exec(code, names)
     assert names["embeddings"].shape == (5, 128)
     assert names["cosines"] == pytest.approx(1)
-    (code,) = commands.blocks("python", PAGES["python.md"])
+    code, of_notebooks = commands.blocks("python", PAGES["python.md"])
     names = {"embeddings": torch.randn(60, 8), "labels": torch.arange(60) // 5}
     exec(code, names)
     assert names["value"] > 0
+    pytest.importorskip("pandas")
+    exec(of_notebooks, names)
+    assert len(names["numbers"]) == 8  # two experiments, four K
+    assert not names["report"].ok
 
 
 def test_the_page_on_runs_shows_what_the_readme_shows():
@@ -218,6 +222,7 @@ def defined(code):
     return names["SmoothHardLoss"]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_tutorial_works_in_its_order(tmp_path, monkeypatch, capsys, named):
     first, mended = code_of_tutorial()
     todo = [part.split()[1:] for part in commands.parts(TUTORIAL) if part.startswith("zoo ")]

@@ -11,6 +11,7 @@ from replicas import put
 
 import zoo
 from zoo import _gather, decoding, environment, trained
+from zoo.results import RunFolder
 from zoo.schema import Images
 
 
@@ -188,6 +189,53 @@ def test_images_of_many_sizes_for_a_run_that_scales_nothing(run, photos):
         model.embed_folder(photos, reporter=QUIET)
 
 
+@pytest.fixture(scope="module")
+def diverged(tmp_path_factory):
+    """A run whose checkpoint has a weight that is NaN."""
+    folder = run_on_photographs(tmp_path_factory.mktemp("diverged"))
+    state = RunFolder(folder).load_checkpoint()
+    state["embedder"]["heads.0.weight"][0, 0] = float("nan")
+    RunFolder(folder).save_checkpoint(state)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words", ["embed RUN PHOTOS -o OUT.npz", "index RUN PHOTOS -o OUT", "export RUN -o OUT.pt2"]
+)
+def test_weights_that_are_nan_are_refused(diverged, photos, tmp_path, command, words):
+    places = {"RUN": str(diverged), "PHOTOS": str(photos)}
+    before = sorted(tmp_path.iterdir())
+    arguments = [places.get(word, word.replace("OUT", f"{tmp_path}/out")) for word in words.split()]
+    status, out, error = command(*arguments)
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    assert "its network has weights that are NaN or infinite, first in heads.0.weight" in error
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_weights_that_are_nan_are_no_network(diverged):
+    with pytest.raises(zoo.UserError, match="weights that are NaN or infinite"):
+        zoo.load(diverged)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_first_image_is_named_whose_embedding_is_no_number(run, photos, monkeypatch, value):
+    model = zoo.load(run, device="cpu")
+    whole = model._as_searched
+
+    def breaks(pixels):
+        found = whole(pixels)
+        found[-1] = value
+        return found
+
+    monkeypatch.setattr(model, "_as_searched", breaks)
+    with pytest.raises(zoo.UserError, match=r"NaN or infinite embeddings, first for b/2\.png"):
+        model.embed_folder(photos, batch_size=2, reporter=QUIET)
+    with pytest.raises(zoo.UserError, match="NaN or infinite embeddings, first for image 4"):
+        model([photos / name for name in GOOD])
+    with pytest.raises(zoo.UserError, match="NaN or infinite embeddings, first for image 11"):
+        model.embed_test(QUIET)
+
+
 def test_a_write_that_fails_leaves_the_old_file(run, photos, tmp_path, command, monkeypatch):
     (tmp_path / "e.npz").write_text("old")
 
@@ -196,7 +244,7 @@ def test_a_write_that_fails_leaves_the_old_file(run, photos, tmp_path, command, 
 
     monkeypatch.setattr(os, "fsync", full)
     status, _, error = command("embed", run, photos, "-o", tmp_path / "e.npz")
-    assert status == 2
+    assert status == 1
     assert "no room left on the disk" in error
     assert (tmp_path / "e.npz").read_text() == "old"
 

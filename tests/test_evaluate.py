@@ -11,6 +11,7 @@ import torch
 
 import zoo.evaluate
 from zoo import _faiss
+from zoo._at_r import at_r
 from zoo.errors import UserError
 from zoo.evaluate import NO_MATCH, Recall, ranks, recall_at_k
 
@@ -427,3 +428,53 @@ def test_errors(arguments, message):
 def test_errors_of_limit(limit):
     with pytest.raises(UserError, match="limit"):
         ranks(X, Y, backend="faiss", limit=limit)
+
+
+LARGE = 2**63 + 5
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        (np.array([LARGE, 1], np.uint64), np.array([LARGE - 2**64, 1], np.int64)),
+        (np.array([2**64 - 1, 1], np.uint64), np.array([-1, 1], np.int64)),
+        (np.array([2**53 + 1, 1], np.uint64), np.array([2**53, 1], np.int64)),
+        (np.array([2**64 - 1, 1], np.uint64), np.array([-1, 1], np.int8)),
+    ],
+)
+@pytest.mark.parametrize("other_way", [False, True])
+def test_labels_of_two_kinds_of_integers_are_compared_exactly(mine, theirs, other_way):
+    if other_way:
+        mine, theirs = theirs, mine
+    items = np.eye(2, dtype=np.float32)
+    found = ranks(items, mine, gallery=items, gallery_labels=theirs)
+    assert found.tolist() == [NO_MATCH, 1]
+    at = at_r(items, mine, gallery=items, gallery_labels=theirs)
+    assert at.precision.tolist() == [0, 1]
+
+
+def test_equal_labels_of_two_kinds_are_equal():
+    items = np.eye(3, dtype=np.float32)
+    kinds = [np.uint8, np.int16, np.uint32, np.int64, np.uint64]
+    for one in kinds:
+        for other in kinds:
+            found = ranks(
+                items,
+                np.array([0, 7, 9], one),
+                gallery=items,
+                gallery_labels=np.array([0, 7, 9], other),
+            )
+            assert found.tolist() == [1, 1, 1]
+    large = np.array([2**64 - 1, 2**63, 3], np.uint64)
+    assert ranks(items, large, gallery=items, gallery_labels=large).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["bool", "complex64", "complex128", "int8", "uint64"])
+def test_what_is_no_float_is_no_embedding(kind):
+    with pytest.raises(UserError, match="embeddings must be floats"):
+        ranks(X.numpy().astype(kind), Y)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_float_is_an_embedding(kind):
+    assert torch.equal(ranks(X.to(kind), Y), ranks(X.to(kind).double(), Y))

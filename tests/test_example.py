@@ -38,6 +38,7 @@ def installed(tmp_path_factory):
     return zoo
 
 
+@pytest.mark.slow
 def test_it_passes_the_checks(installed):
     done = installed("check", "cosine_contrastive")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,12 +46,14 @@ def test_it_passes_the_checks(installed):
     assert "failed" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_class_of_a_file_here_can_be_checked_before_it_is_installed(installed):
     name = "cosine_contrastive:CosineContrastiveLoss"
     done = installed("check", name, "margin=0.3", "--only", "check_permutation")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_it_trains(installed):
     settings = ["loss.name=cosine_contrastive", "train.iterations=2", "device=cpu"]
     done = installed("run", "ice_glyphs", *settings)

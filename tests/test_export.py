@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from finished import QUIET, run_on_photographs
+from killed import killed_at_every_step
 from PIL import Image
 from replicas import photo
 
 import zoo
 from zoo import export as exports
+from zoo._files import check_folder, file_digest
 from zoo.embedder import Embedder
 from zoo.pipeline import centre_crops
 from zoo.schema import Images
@@ -125,6 +130,7 @@ def test_the_description_says_how_images_are_prepared(run, tmp_path, written):
     assert "scale to 40 x 40 pixels, whatever the shape" in preparation["steps"]
     assert (found["run"], found["network"]) == (run.name, model.network_digest())
     assert found["checked"]["largest_difference"] == done.difference.largest
+    assert found["sha256"] == file_digest(done.path)
 
 
 @pytest.mark.parametrize(
@@ -143,19 +149,89 @@ def test_the_lines_that_are_printed_do_what_the_zoo_does(run, tmp_path, monkeypa
     model.config = model.config.model_copy(update={"images": images})
     monkeypatch.chdir(tmp_path)
     photo(3, size=size).save("photo.jpg")
+    assert torch.equal(pixels_of_the_lines(model, monkeypatch), as_the_zoo_has_them(images))
+
+
+def pixels_of_the_lines(model, monkeypatch):
+    """Run the lines that are printed, on photo.jpg, and return what the network is given."""
     description = exports._describe(model, "torch", (32, 32), exports.Difference(0.0, 1, 0, 0))
-    code = exports.snippet(exports.Exported(tmp_path / "m.pt2", description, None))
+    Path("m.pt2").write_bytes(b"a network")
+    description["sha256"] = hashlib.sha256(b"a network").hexdigest()
+    code = exports.snippet(exports.Exported(Path("m.pt2"), description, None))
     seen = {}
 
     class Network:
         def module(self):
             return lambda pixels: seen.setdefault("pixels", pixels)
 
-    monkeypatch.setattr(torch.export, "load", lambda path: Network())
+    monkeypatch.setattr(torch.export, "load", lambda file: Network())
     exec(code, {})
-    data = zoo.trained._Given(["photo.jpg"], 10**6)
-    wanted = centre_crops(data, images, [0])
-    assert torch.equal(seen["pixels"], wanted)
+    return seen["pixels"]
+
+
+def as_the_zoo_has_them(images):
+    return centre_crops(zoo.trained._Given(["photo.jpg"], 10**6), images, [0])
+
+
+def an_image(mode):
+    """Return an image of a mode, the values of deep gray all over their range."""
+    rng = np.random.default_rng(0)
+    if mode in ("I;16", "I;16B"):
+        deep = rng.integers(0, 65536, (44, 50)).astype("<u2" if mode == "I;16" else ">u2")
+        return Image.frombytes(mode, (50, 44), deep.tobytes())
+    if mode.startswith("I"):
+        low, high = {"I": (0, 65536), "I beyond": (-(2**20), 2**24)}[mode]
+        return Image.fromarray(rng.integers(low, high, (44, 50), np.int32))
+    if mode.startswith("F"):
+        scale = {"F": 1, "F to 255": 255, "F to 65535": 65535, "F beyond": 1e6, "F of one": 0}[mode]
+        values = (scale * rng.random((44, 50)) - (mode == "F of one")).astype(np.float32)
+        values[0, :3] = (np.nan, np.inf, -np.inf)
+        return Image.fromarray(values)
+    if mode in ("LAB", "HSV", "YCbCr", "CMYK"):
+        return (
+            photo(3, size=(50, 44)).convert(mode) if mode != "LAB" else Image.new("LAB", (50, 44))
+        )
+    if mode == "P":
+        return photo(3, size=(50, 44)).convert("P")
+    image = photo(3, size=(50, 44)).convert("RGBA")
+    image.putalpha(Image.fromarray(rng.integers(0, 256, (44, 50)).astype(np.uint8)))
+    return image.convert("L").convert("PA") if mode == "PA" else image.convert(mode)
+
+
+GRAY = ["I;16", "I;16B", "I", "I beyond", "F", "F to 255", "F to 65535", "F beyond", "F of one"]
+OTHERS = ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "HSV", "YCbCr"]
+
+
+@pytest.mark.parametrize("mode", GRAY + OTHERS)
+def test_the_lines_take_images_of_every_mode(run, tmp_path, monkeypatch, mode):
+    model = zoo.load(run, device="cpu")
+    monkeypatch.chdir(tmp_path)
+    Path("photo.jpg").touch()
+    monkeypatch.setattr(Image, "open", lambda *_, **__: an_image(mode))
+    wanted = as_the_zoo_has_them(model.config.images)
+    assert wanted.numpy().std() > 10 or mode == "F of one"
+    assert torch.equal(pixels_of_the_lines(model, monkeypatch), wanted)
+
+
+@pytest.mark.parametrize("mode", ["I;16", "1", "L", "LA", "P", "RGB", "RGBA", "I", "F", "CMYK"])
+def test_the_lines_take_files_of_every_mode(run, tmp_path, monkeypatch, mode):
+    model = zoo.load(run, device="cpu")
+    monkeypatch.chdir(tmp_path)
+    kind = "TIFF" if mode in ("I", "F", "CMYK") else "PNG"
+    image = an_image("RGBA").convert("P") if mode == "P" else an_image(mode)
+    image.save("photo.jpg", kind)
+    wanted = as_the_zoo_has_them(model.config.images)
+    assert torch.equal(pixels_of_the_lines(model, monkeypatch), wanted)
+
+
+def test_the_lines_refuse_another_file(run, tmp_path, monkeypatch):
+    model = zoo.load(run, device="cpu")
+    description = exports._describe(model, "torch", (32, 32), exports.Difference(0.0, 1, 0, 0))
+    path = tmp_path / "m.pt2"
+    path.write_bytes(b"another network")
+    code = exports.snippet(exports.Exported(path, {**description, "sha256": "0" * 64}, None))
+    with pytest.raises(AssertionError, match="these lines are of another file"):
+        exec(code, {})
 
 
 def test_the_lines_run_as_they_are_printed(run, tmp_path, command, monkeypatch):
@@ -166,7 +242,7 @@ def test_the_lines_run_as_they_are_printed(run, tmp_path, command, monkeypatch):
     assert onnx.load(f"{run.name}.onnx").opset_import[0].version == 19
     _, out, _ = command("export", run, "-o", "m.pt2")
     names = {}
-    exec(out.split("\n\n", 1)[1], names)
+    exec(out[out.index("import hashlib") :], names)
     np.testing.assert_allclose(
         names["embeddings"].numpy(), zoo.load(run)(["photo.jpg"]), atol=exports.TOLERANCE
     )
@@ -198,20 +274,83 @@ def test_images_of_no_fixed_size(run, tmp_path, written):
 @pytest.fixture
 def written(monkeypatch):
     """Return a function that says what the file is to make of what the network gives."""
-    networks = {}
+    networks = []
 
-    def write(network, example, path, opset):
-        networks[path] = network
-        path.write_bytes(b"a network")
+    def write(network, example, opset):
+        networks.append(network)
+        return b"a network"
 
     def turned(change):
-        def read(path):
-            return lambda images: change(networks[path](torch.from_numpy(images)).numpy())
+        def read(_):
+            return lambda images: change(networks[-1](torch.from_numpy(images)).numpy())
 
         monkeypatch.setitem(exports._WRITE, "torch", write)
         monkeypatch.setitem(exports._READ, "torch", read)
 
     return turned
+
+
+NETWORKS = {b"old": '{"of": "old"}', b"new": '{"of": "new"}'}
+
+
+def exported(place):
+    """Return the network, and its description if there is one; see that they fit."""
+    network, beside = place.read_bytes(), place.with_suffix(".json")
+    if not beside.exists():
+        return network, None
+    assert beside.read_text() == NETWORKS[network]
+    return network, beside.read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_kill_leaves_no_description_of_another_network(tmp_path):
+    place = tmp_path / "m.pt2"
+    exports._save(place, b"old", NETWORKS[b"old"])
+    seen = set()
+    for _ in killed_at_every_step(tmp_path, lambda: exports._save(place, b"new", NETWORKS[b"new"])):
+        seen.add(exported(place))
+        for path in (place, place.with_suffix(".json")):
+            check_folder(path)
+        assert {one.name for one in tmp_path.iterdir()} <= {"m.pt2", "m.json"}
+        exports._save(place, b"old", NETWORKS[b"old"])
+    assert {network for network, description in seen if description} == {*NETWORKS}
+    assert exported(place)[0] == b"new"
+
+
+@pytest.mark.parametrize("full", [1, 2])
+def test_a_full_disk_leaves_the_old_export(tmp_path, monkeypatch, full):
+    place = tmp_path / "m.pt2"
+    exports._save(place, b"old", NETWORKS[b"old"])
+    whole, calls = os.fsync, []
+
+    def fsync(number):
+        calls.append(number)
+        if len(calls) == full:
+            raise OSError(28, "No space left on device")
+        whole(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        exports._save(place, b"new", NETWORKS[b"new"])
+    assert exported(place) == (b"old", NETWORKS[b"old"])
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no such limit here")
+@pytest.mark.parametrize("ending", [".pt2", ".onnx"])
+def test_a_file_that_does_not_fit_is_one_message(run, tmp_path, command, ending):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    try:
+        status, out, error = command("export", run, "-o", tmp_path / f"m{ending}", "-q")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (out, error.count("\n")) == ("", 1)
+    assert status in (1, 2)
+    assert "cannot be written (File too large)" in error
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_the_network_is_not_kept(run, tmp_path, command, written):
@@ -278,7 +417,7 @@ def test_bad_input_is_one_message(run, tmp_path, command, monkeypatch, arguments
 
 
 def test_an_opset_that_torch_did_not_write(run, tmp_path, monkeypatch):
-    def write(network, example, path, opset):
+    def write(network, example, opset):
         exports._check_opset(99, 20)
 
     monkeypatch.setitem(exports._WRITE, "onnx", write)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from finished import QUIET, run_on_photographs
+from killed import killed_at_every_step
 from PIL import Image
 from replicas import put
 
@@ -88,7 +91,7 @@ def test_on_birds_the_command_finds_what_the_run_counted(tmp_path, command):
     status, out, error = command("index", run, BIRDS / "test", "-o", tmp_path / "i", "-q")
     assert (status, error) == (0, "")
     assert "2,474 images, flat" in out
-    names = json.loads((tmp_path / "i" / "names.json").read_text())
+    names = json.loads(part(tmp_path / "i", "names").read_text())
     paths = [BIRDS / "test" / name for name in names]
     options = ["-k", 60, "--exclude-self", "--json", "-q"]
     status, out, _ = command("search", tmp_path / "i", *paths, *options)
@@ -176,7 +179,8 @@ def test_an_approximate_index_tells_what_it_finds(kind, tmp_path):
     wanted = exactly(vectors, vectors[:200], 11)
     share = np.mean([len({*a} & {*b}) / 11 for a, b in zip(found, wanted, strict=True)])
     assert share > 0.9
-    index.write(tmp_path / "x")
+    with (tmp_path / "x").open("wb") as file:
+        index.write(file)
     again = Neighbours.read(tmp_path / "x", kind, CPU)
     again.value = index.value
     assert (again.search(vectors[:200], 11).positions == found).all()
@@ -375,34 +379,61 @@ def test_a_run_that_was_moved(run, photos, tmp_path):
     assert found.search(query, 1)[0][0].name == "test0/0-copy.png"
 
 
-def meta_without(folder, key):
+def part(folder, which):
+    """Return the path of one of the files: index, names or meta."""
+    if which == "meta":
+        return folder / "meta.json"
+    return folder / json.loads((folder / "meta.json").read_text())[which]["name"]
+
+
+def meta_with(folder, change):
+    """Change meta.json and seal it again, as somebody may who knows how."""
     meta = json.loads((folder / "meta.json").read_text())
-    del meta[key]
+    change(meta)
+    meta["seal"] = _index_folder._seal(meta)
     (folder / "meta.json").write_text(json.dumps(meta))
 
 
+def names_become(folder, content):
+    """Change the names, with a digest that fits."""
+    data = json.dumps(content).encode()
+    part(folder, "names").write_bytes(data)
+    known = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    meta_with(folder, lambda meta: meta["names"].update(known))
+
+
 def rename_first(folder, name):
-    names = json.loads((folder / "names.json").read_text())
-    (folder / "names.json").write_text(json.dumps([name, *names[1:]]))
+    names = json.loads(part(folder, "names").read_text())
+    names_become(folder, [name, *names[1:]])
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda f: (f / "meta.json").write_text("["),
-        lambda f: (f / "meta.json").write_text("[" * 100_000),
-        lambda f: (f / "meta.json").write_bytes(b"\xff"),
-        lambda f: meta_without(f, "network"),
-        lambda f: (f / "names.json").unlink(),
-        lambda f: (f / "names.json").write_text("[]"),
-        lambda f: (f / "names.json").write_text("3"),
+        lambda f: part(f, "meta").write_text("["),
+        lambda f: part(f, "meta").write_text("[" * 100_000),
+        lambda f: part(f, "meta").write_text("3"),
+        lambda f: part(f, "meta").write_bytes(b"\xff"),
+        lambda f: part(f, "meta").write_bytes(b" " * (2 << 20)),
+        lambda f: meta_with(f, lambda meta: meta.pop("network")),
+        lambda f: meta_with(f, lambda meta: meta.pop("index")),
+        lambda f: meta_with(f, lambda meta: meta["names"].update(name="../names.json")),
+        lambda f: meta_with(f, lambda meta: meta.update(embedding_size=9)),
+        lambda f: meta_with(f, lambda meta: meta.update(kind="hnsw")),
+        lambda f: part(f, "names").unlink(),
+        lambda f: (part(f, "names").unlink(), os.mkfifo(part(f, "names"))),
+        lambda f: (part(f, "names").unlink(), part(f, "names").symlink_to("/dev/zero")),
+        lambda f: part(f, "names").write_text("[]"),
+        lambda f: names_become(f, []),
+        lambda f: names_become(f, 3),
         lambda f: rename_first(f, "../../etc/x.png"),
         lambda f: rename_first(f, "/etc/x.png"),
         lambda f: rename_first(f, "a\0b"),
         lambda f: rename_first(f, 3),
-        lambda f: (f / "index.faiss").unlink(),
-        lambda f: (f / "index.faiss").write_bytes((f / "index.faiss").read_bytes()[:-4]),
-        lambda f: (f / "index.faiss").write_bytes(b"x" * (f / "index.faiss").stat().st_size),
+        lambda f: part(f, "index").unlink(),
+        lambda f: (part(f, "index").unlink(), os.mkfifo(part(f, "index"))),
+        lambda f: part(f, "index").write_bytes(part(f, "index").read_bytes()[:-4]),
+        lambda f: part(f, "index").write_bytes(b"x" * part(f, "index").stat().st_size),
     ],
 )
 def test_a_damaged_index(made, tmp_path, damage):
@@ -412,11 +443,108 @@ def test_a_damaged_index(made, tmp_path, damage):
         zoo.index.open(folder)
 
 
+@pytest.fixture
+def no_faiss(monkeypatch):
+    """Let FAISS read nothing: of a damaged header it would ask for any memory."""
+    faiss = pytest.importorskip("faiss")
+    monkeypatch.setattr(faiss, "read_index", lambda *_: pytest.fail("FAISS read it"))
+
+
+@pytest.mark.parametrize("which", ["index", "names", "meta"])
+def test_no_flipped_bit_is_accepted(made, tmp_path, no_faiss, which):
+    folder = shutil.copytree(made.folder, tmp_path / "index")
+    path = part(folder, which)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    places = {*range(64), *rng.integers(0, 8 * len(whole), 150).tolist()}
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        with pytest.raises(zoo.UserError, match="build it again with zoo index"):
+            zoo.index.open(folder)
+
+
+def test_a_vector_over_another_is_noticed(made, tmp_path, no_faiss):
+    folder = shutil.copytree(made.folder, tmp_path / "index")
+    path = part(folder, "index")
+    data = path.read_bytes()
+    row = 4 * made.meta.embedding_size
+    path.write_bytes(data[:-row] + data[-15 * row :][:row])
+    with pytest.raises(zoo.UserError, match="it is not the file that meta.json tells of"):
+        zoo.index.open(folder)
+
+
+@pytest.mark.parametrize("which", ["index", "names"])
+def test_a_file_of_another_index_is_noticed(made, run, photos, tmp_path, which):
+    """Of as many images, so that nothing but the content differs."""
+    mine = shutil.copytree(photos, tmp_path / "mine")
+    (mine / "test0" / "0.png").rename(mine / "test0" / "00.png")
+    put(mine / "test0" / "1.png", 77, size=(40, 36))
+    zoo.index.build(run, mine, tmp_path / "index", device="cpu", reporter=QUIET)
+    shutil.copy(part(made.folder, which), part(tmp_path / "index", which))
+    with pytest.raises(zoo.UserError, match="it is not the file that meta.json tells of"):
+        zoo.index.open(tmp_path / "index")
+
+
+def as_it_was_once(made, folder):
+    """Write an index as it was before there were digests."""
+    shutil.copytree(made.folder, folder)
+    part(folder, "index").rename(folder / "index.faiss")
+    part(folder, "names").rename(folder / "names.json")
+    meta = json.loads((folder / "meta.json").read_text())
+    for key in ("index", "names", "seal"):
+        del meta[key]
+    size = (folder / "index.faiss").stat().st_size
+    (folder / "meta.json").write_text(json.dumps(meta | {"bytes": size}))
+
+
+def test_an_index_without_digests_opens_with_a_warning(made, run, photos, tmp_path):
+    as_it_was_once(made, tmp_path / "index")
+    query = photos / "test2" / "3.png"
+    with pytest.warns(UserWarning, match="has no digests, .* build it again with zoo index"):
+        again = zoo.index.open(tmp_path / "index", device="cpu")
+    assert again.search(query, 4) == made.search(query, 4)
+    zoo.index.build(run, photos, tmp_path / "index", device="cpu", reporter=QUIET)
+    assert len(files_in(tmp_path / "index")) == 3
+    assert zoo.index.open(tmp_path / "index").search(query, 4) == made.search(query, 4)
+
+
+def test_an_index_that_is_replaced_while_it_is_opened(made, run, photos, tmp_path, monkeypatch):
+    folder = shutil.copytree(made.folder, tmp_path / "index")
+    few = shutil.copytree(photos / "test0", tmp_path / "few")
+    whole = _index_folder.read_names
+
+    def replaced_meanwhile(*arguments):
+        monkeypatch.undo()
+        zoo.index.build(run, few, folder, reporter=QUIET)
+        return whole(*arguments)
+
+    monkeypatch.setattr(_index_folder, "read_names", replaced_meanwhile)
+    assert len(zoo.index.open(folder)) == 6
+
+
 def test_no_index(made, tmp_path):
     with pytest.raises(zoo.UserError, match="no index; zoo index makes one"):
         zoo.index.open(tmp_path)
     with pytest.raises(zoo.UserError, match="a file; give the folder"):
-        zoo.index.open(made.folder / "names.json")
+        zoo.index.open(made.folder / "meta.json")
+
+
+@pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="bytes are text here")
+def test_paths_that_are_no_text(run, photos, tmp_path, command):
+    odd = os.fsdecode(b"\xff")
+    mine = shutil.copytree(photos / "test0", tmp_path / f"mine{odd}")
+    (mine / "0.png").rename(mine / f"0{odd}.png")
+    place = tmp_path / f"index{odd}"
+    status, out, _ = command("index", run, mine, "-o", place)
+    assert (status, out) == (0, f"{tmp_path}/index\\udcff: 6 images, flat, d 8\n")
+    status, out, _ = command("search", place, mine / f"0{odd}.png", "-k", 2)
+    assert status == 0
+    assert "0\\udcff.png (itself)" in out
+    status, out, _ = command("search", place, mine / f"0{odd}.png", "-k", 6, "--json")
+    hits = json.loads(out)["queries"][0]["hits"]
+    assert [hit["name"] for hit in hits if hit["itself"]] == [f"0{odd}.png"]
 
 
 def test_where_an_index_cannot_go_is_said_before_the_work(
@@ -440,23 +568,91 @@ def test_where_an_index_cannot_go_is_said_before_the_work(
     assert "kind 'hsnw': give auto, flat, hnsw or ivf; did you mean hnsw?" in error
 
 
-def test_an_index_is_replaced_whole_or_not_at_all(made, run, photos, tmp_path, monkeypatch):
-    folder = shutil.copytree(made.folder, tmp_path / "index")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    few = shutil.copytree(photos / "test0", tmp_path / "few")
+def files_in(folder):
+    """Return names and contents of what is in a folder, without the lock."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != ".meta.json.lock"}
 
+
+@pytest.mark.parametrize("fails", ["write", "names", "meta"])
+def test_an_index_is_replaced_whole_or_not_at_all(made, run, photos, tmp_path, monkeypatch, fails):
+    folder = shutil.copytree(made.folder, tmp_path / "index")
+    before = files_in(folder)
+    few = shutil.copytree(photos / "test0", tmp_path / "few")
+    whole = _index_folder.replace_file
+
+    def full(path, write):
+        if fails in path.name:
+            raise OSError(28, "No space left on device")
+        whole(path, write)
+
+    with monkeypatch.context() as patch:
+        if fails == "write":
+            patch.setattr(Neighbours, "write", lambda *_: full(Path("write"), None))
+        else:
+            patch.setattr(_index_folder, "replace_file", full)
+        with pytest.raises(zoo.UserError, match="no room left on the disk"):
+            zoo.index.build(run, few, folder, reporter=QUIET)
+    assert files_in(folder) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"few", "index"}
+    left = ["index-0123456789abcdef.faiss", "names-0123456789abcdef.json"]
+    for name in (*left, f".{left[0]}.{'0' * 32}.tmp", f".meta.json.{'f' * 32}.tmp"):
+        (folder / name).write_text("left by a build that was killed")
+    zoo.index.build(run, few, folder, reporter=QUIET)
+    assert len(zoo.index.open(folder)) == 6
+    assert len(files_in(folder)) == 3
+    assert not {*files_in(folder)} & {*left}
+    assert {path.name for path in tmp_path.iterdir()} == {"few", "index"}
+
+
+def test_an_index_that_cannot_be_written_leaves_no_folder(run, photos, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Neighbours, "write", full)
-        with pytest.raises(zoo.UserError, match="no room left on the disk"):
-            zoo.index.build(run, few, folder, reporter=QUIET)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert {path.name for path in tmp_path.iterdir()} == {"few", "index"}
-    zoo.index.build(run, few, folder, reporter=QUIET)
-    assert len(zoo.index.open(folder)) == 6
-    assert {path.name for path in tmp_path.iterdir()} == {"few", "index"}
+    monkeypatch.setattr(Neighbours, "write", full)
+    with pytest.raises(zoo.UserError, match="no room left on the disk"):
+        zoo.index.build(run, photos / "test0", tmp_path / "index", reporter=QUIET)
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*has no digests")
+@pytest.mark.parametrize("before", ["nothing", "an index", "an old index"])
+def test_a_kill_leaves_the_old_index_or_the_new_one(made, tmp_path, before):
+    place = tmp_path / "index"
+    if before == "an index":
+        shutil.copytree(made.folder, place)
+    elif before == "an old index":
+        as_it_was_once(made, place)
+    names = [f"{number}.png" for number in range(3)]
+    neighbours = Neighbours.of(unit(np.eye(3, 8, dtype=np.float32)), "flat", CPU)
+    about = _index_folder.About(**made.meta.model_dump() | {"count": 3})
+    seen = []
+
+    def write():
+        _index_folder.write(place, names, neighbours, about, QUIET)
+
+    for _ in killed_at_every_step(tmp_path, write):
+        seen.append(images_in(place))
+        _index_folder.check_place(place)
+    assert seen == sorted(seen, reverse=before != "nothing")
+    assert {*seen} == {0 if before == "nothing" else 15, 3}
+    assert len(zoo.index.open(place)) == 3
+    assert len(files_in(place)) == 3
+    assert names_in(tmp_path) == ["index"]
+
+
+def images_in(place):
+    """Return how many images an index has; 0 where there is none."""
+    if not (place / "meta.json").exists():
+        with pytest.raises(zoo.UserError, match="no index; zoo index makes one"):
+            zoo.index.open(place)
+        return 0
+    return len(zoo.index.open(place))
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_without_faiss_it_is_said_what_to_install(run, photos, tmp_path, command, monkeypatch):
@@ -476,8 +672,8 @@ def test_a_network_that_is_broken(run, photos, tmp_path):
 
 
 def test_the_folder_holds_what_is_documented(made):
-    assert {path.name for path in made.folder.iterdir()} == {
-        _index_folder.INDEX,
-        _index_folder.NAMES,
-        _index_folder.META,
+    assert files_in(made.folder).keys() == {
+        "meta.json",
+        made.meta.index.name,
+        made.meta.names.name,
     }

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from zoo import _live, _scheduler, jobs
+from zoo import _live, _scheduler, jobs, progress
 from zoo._scheduler import Job, Places
 from zoo.config import load_all
 from zoo.errors import UserError
@@ -188,15 +188,15 @@ def test_their_threads_follow_from_the_plan_and_not_from_what_is_left(pretending
 # ---- other commands on the same runs
 
 
-def at_tick(monkeypatch, act):
-    """Have something done once nothing but waiting is left, for two ticks."""
-    ticks = []
+def once_it_waits(monkeypatch, act):
+    """Have something done once nothing but waiting is left."""
+    tell = _live.Board.left_over
 
-    def tick(self):
-        if not any(job.state in ("waiting", "at work") for job in self._jobs):
-            ticks.append(act() if len(ticks) == 2 else None)
+    def left_over(self, jobs):
+        tell(self, jobs)
+        act()
 
-    monkeypatch.setattr(_live.Board, "tick", tick)
+    monkeypatch.setattr(_live.Board, "left_over", left_over)
 
 
 @pytest.mark.parametrize("at_a_time", [None, 2])
@@ -211,7 +211,7 @@ def test_a_run_of_another_process_is_left_to_it_and_counted(pretending, monkeypa
         )
         theirs.close()
 
-    at_tick(monkeypatch, finish)
+    once_it_waits(monkeypatch, finish)
     console = Console(width=200, file=io.StringIO())
     outcome = jobs.run(made, at_a_time, Reporter(console))
     assert len(outcome.results) == 3
@@ -227,7 +227,7 @@ def test_a_run_that_another_process_gives_up_is_taken_up(pretending, monkeypatch
     theirs = ExitStack()
     for job in made.jobs:
         theirs.enter_context(job.folder.locked())
-    at_tick(monkeypatch, theirs.close)
+    once_it_waits(monkeypatch, theirs.close)
     console = Console(width=200, file=io.StringIO())
     assert len(jobs.run(made, reporter=Reporter(console)).results) == 2
     assert len(started()) == 2
@@ -242,7 +242,7 @@ def test_a_run_that_another_process_took_a_moment_before_is_left_to_it(pretendin
 
 
 def test_ctrl_c_ends_the_waiting(pretending, monkeypatch):
-    at_tick(monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
+    once_it_waits(monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
     made = plan("1")
     with made.jobs[0].folder.locked():
         assert jobs.run(made, reporter=QUIET).unfinished == 1
@@ -590,6 +590,25 @@ def test_lines_tell_now_and_then_how_it_is_going(monkeypatch):
     made.tick()
     assert "training" in console.file.getvalue()
     assert "3/600" in console.file.getvalue()
+
+
+def test_a_slow_run_says_now_and_then_how_far_it_is(monkeypatch):
+    """Without its loss, to look at which would make a GPU wait."""
+    console = Console(width=120, file=io.StringIO())
+    told = Reporter(console)
+    with told.training(0, 5) as report:
+        report.advance()
+        assert console.file.getvalue() == ""
+        report.show(1, loss=0.5)
+        monkeypatch.setattr(progress, "_EVERY", -1.0)
+        report.advance()
+    assert list(told.track("ab", 2, "evaluating")) == ["a", "b"]
+    first, second, *rest = console.file.getvalue().splitlines()
+    assert first.startswith("1/5")
+    assert "loss 0.5000" in first
+    assert second.startswith("2/5")
+    assert "loss" not in second
+    assert rest == ["evaluating  1/2", "evaluating  2/2"]
 
 
 # ---- the command

@@ -5,6 +5,7 @@ The rest of what `zoo run` does with many runs is in test_jobs.py.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -43,20 +44,37 @@ sys.exit(run(Plan(tuple(jobs))).unfinished)
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     root = tmp_path_factory.mktemp("photographs")
-    return replicas.photographs(root, {"train": 4, "test": 4}, each=4, size=(16, 16))
+    return replicas.photographs(root, {"train": 8, "test": 4}, each=4, size=(16, 16))
 
 
-def made(photographs, output):
-    settings = [
+TRAIN = "train={iterations: 500, log_every: 1, checkpoint_every: 100}"
+
+
+def settings(photographs, output, train=TRAIN):
+    return [
         f"dataset={{name: image_folder, root: {photographs}}}",
         "images={crop: 16, mirror: true}",
         "model={backbone: {name: convnet, width: 2}, embedding_size: 4}",
         "sampler={name: m_per_class, classes: 4, per_class: 2}",
-        "train={iterations: 500, log_every: 1, checkpoint_every: 100}",
+        train,
         "device=cpu",
         f"output={output}",
     ]
-    return jobs.make(["ice_glyphs"], settings, [], "0,1").jobs
+
+
+def made(photographs, output):
+    return jobs.make(["ice_glyphs"], settings(photographs, output), [], "0,1").jobs
+
+
+def command(*arguments, **environment):
+    """Start `zoo run`, for real."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "zoo.cli", "run", "ice_glyphs", *arguments],
+        env={**os.environ, "COLUMNS": "200", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for(what):
@@ -110,6 +128,45 @@ def test_stopped_and_killed_it_ends_as_if_nothing_had_been(photographs, tmp_path
     ends = [one.load_checkpoint() for one in (folder, twin.folder)]
     for name, weight in ends[0]["embedder"].items():
         assert torch.equal(weight, ends[1]["embedder"][name]), name
+
+
+@pytest.mark.slow
+def test_two_commands_on_one_plan_share_it(photographs, tmp_path):
+    given = settings(photographs, tmp_path / "runs", "train={iterations: 20}")
+    given += ["evaluate.validation=0.25", "--sweep", "loss.scale=16,64", "--jobs", "2"]
+    both = [command(*given) for _ in range(2)]
+    said = [one.communicate(timeout=5 * LONG) for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    (out, err), (other, _) = said
+    assert out == other
+    assert "chosen by validation R@1" in out
+    assert "failed" not in err
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 1
+
+
+@pytest.mark.slow
+def test_the_last_run_of_a_killed_plan_ends_as_if_nothing_had_been(photographs, tmp_path):
+    ends = []
+    for name in ("disturbed", "whole"):
+        given = settings(photographs, tmp_path / name, "train={log_every: 1}")
+        sweep = "train.iterations=5,300"
+        short, last = (job.folder for job in jobs.make(["ice_glyphs"], given, [sweep]).jobs)
+        given += ["--sweep", sweep, "--jobs", "2"]
+        if name == "disturbed":
+            with command(*given, OMP_NUM_THREADS="2") as process:
+                wait_for(lambda short=short: short.finished)
+                process.kill()
+            wait_for(lambda last=last: is_free(last))
+            assert not last.finished
+        with command(*given, OMP_NUM_THREADS="2") as process:
+            said = process.communicate(timeout=5 * LONG)
+        assert process.returncode == 0, said
+        # It has the threads of the plan, though at the end it could have had all of them.
+        assert last.result()["hardware"]["threads"] == 1
+        ends.append(last)
+    disturbed, whole = ends
+    assert (disturbed.ranks() == whole.ranks()).all()
+    assert disturbed.metrics() == whole.metrics()
 
 
 def test_the_process_of_a_run_tells_its_recall(monkeypatch):

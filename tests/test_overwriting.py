@@ -76,16 +76,23 @@ def test_nothing_goes_over_the_files_of_a_run(command, tmp_path):
 
 
 def test_what_comes_into_the_folder_of_an_index_meanwhile_stays(tmp_path):
-    place, old = tmp_path / "index", tmp_path / "old"
-    for folder in (place, old):
-        folder.mkdir()
-        for name in ("index.faiss", "names.json"):
-            (folder / name).touch()
-        (folder / "meta.json").write_text('{"embedding_size": 2, "network": ""}')
+    place = tmp_path / "index"
+    place.mkdir()
+    for name in ("index-0123456789abcdef.faiss", "names-0123456789abcdef.json"):
+        (place / name).touch()
     _index_folder.check_place(place)
-    (old / "precious").touch()
-    _index_folder._remove(old)
-    assert [path.name for path in old.iterdir()] == ["precious"]
+    (place / "meta.json").write_text('{"embedding_size": 2, "network": ""}')
+    _index_folder.check_place(place)
+    _index_folder._remove_others(place)  # a damaged index is left as it is
+    assert len(list(place.iterdir())) == 3
+    (place / "meta.json").unlink()
+    (place / "precious").touch()
+    _index_folder._remove_others(place)
+    assert [path.name for path in place.iterdir()] == ["precious"]
+    (place / "precious").unlink()
+    (place / "names.json").touch()
+    with pytest.raises(UserError, match=r"files that may be of an index, but no meta\.json"):
+        _index_folder.check_place(place)
     (place / "meta.json").write_text("{}")
     with pytest.raises(UserError, match=r"has a meta\.json that is none of an index"):
         _index_folder.check_place(place)

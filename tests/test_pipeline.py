@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms.v2 import functional
 
-from zoo import UserError
+from zoo import UserError, pipeline
 from zoo.datasets.m_per_class import MPerClassSampler
-from zoo.pipeline import evaluation_batches, training_batches
+from zoo.decoding import to_rgb
+from zoo.pipeline import evaluation_batches, same_planes, training_batches
 from zoo.schema import Images
 
 
@@ -128,7 +134,9 @@ def test_pictures_of_any_size_are_resized_as_the_paper_does():
 def test_pictures_of_different_sizes_in_one_batch_are_refused_with_advice():
     data = Pictures([(20, 40), (40, 20), (33, 31), (5, 90)] * 2)
     for workers in (0, 1):
-        with pytest.raises(UserError, match=r"differ in shape.*set images.resize") as error:
+        with pytest.raises(
+            UserError, match=r"of \d+x\d+ and \d+x\d+ pixels; set images.resize"
+        ) as error:
             load(data, Images(), stop=1, workers=workers)
         assert "Traceback" not in str(error.value)
 
@@ -143,3 +151,103 @@ def test_the_state_is_the_samplers_after_each_batch_however_far_the_workers_are(
 def test_the_dataset_may_be_gray_in_pil_and_keeps_its_one_plane():
     (batch,) = load(Pictures([(9, 9)] * 8, channels=1), Images(), stop=1)
     assert batch.images.shape == (8, 1, 9, 9)
+
+
+MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "I", "F", "I;16")
+
+
+class Mixed(Pictures):
+    """One picture in each mode."""
+
+    def __init__(self):
+        super().__init__([(24, 26)] * len(MODES))
+        self.labels = np.arange(len(MODES)) % 7
+
+    def __getitem__(self, index):
+        return Image.new(MODES[index], (26, 24)), int(self.labels[index])
+
+
+@pytest.mark.parametrize("images", [Images(crop=20, mirror=True), Images(resize=24)], ids=str)
+def test_pictures_of_all_modes_make_one_batch_in_training_and_at_test(images):
+    data = Mixed()
+    for batch in load(data, images, stop=6):
+        for i, image in zip(batch.indices, batch.images, strict=True):
+            assert torch.equal(image, whole_of(data[i][0]).expand_as(image)), MODES[i]
+    found = torch.cat(same_planes([*evaluation_batches(data, images, batch_size=5)]))
+    assert found.shape[:2] == (len(MODES), 3)
+
+
+def whole_of(picture):
+    """A pixel of a picture of one colour."""
+    return torch.tensor(to_rgb(picture).getpixel((0, 0)), dtype=torch.uint8)[:, None, None]
+
+
+# Each was gigabytes, for the whole picture was scaled before the crop was cut out of it.
+THIN = [
+    Images(resize=256, keep_aspect=True, crop=224),
+    Images(resize=200, keep_aspect=True, crop=224, pad=16, mirror=True),
+    Images(resize=256, keep_aspect=True, crop=224, random_crop="resized"),
+    Images(crop=224),
+]
+
+
+@pytest.mark.parametrize("images", THIN, ids=str)
+@pytest.mark.parametrize("lies", [True, False])
+def test_of_a_thin_picture_only_what_is_cut_out_is_scaled(images, lies):
+    ramp = np.linspace(0, 255, 60_000).astype(np.uint8).reshape((1, -1) if lies else (-1, 1))
+    picture = Image.fromarray(ramp)
+    with limited_memory(1 << 30):
+        centre = pipeline._centre(picture, images)
+        cut = pipeline._cut(picture, images, [0.5, 0.25, 0.9])
+    assert centre.shape == cut.shape == (1, 224, 224)
+    assert (centre == 127).all()  # so near to each other are the pixels in the middle of it
+    inner = cut[..., 16:-16, 16:-16]
+    assert inner.min() == inner.max() > 0
+
+
+@contextmanager
+def limited_memory(more):
+    """Allow this process so many bytes more of address space."""
+    resource = pytest.importorskip("resource")
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux keeps to the limit")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+PARTS = [
+    Images(resize=32, keep_aspect=True, crop=28),
+    Images(resize=32, keep_aspect=True, crop=28, pad=3),
+    Images(crop=28, pad=2),
+    Images(crop=28, mirror=True),
+]
+
+
+@pytest.mark.parametrize("images", PARTS, ids=str)
+def test_a_part_that_is_scaled_is_the_part_of_the_scaled(images, monkeypatch):
+    """Pillow rounds to whole numbers after each axis: by one, parts may differ."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        height, width = rng.integers(1, 90, 2)
+        picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        draw = rng.random(3)
+        ways = []
+        for most in (1 << 25, 0):
+            monkeypatch.setattr(pipeline, "_MOST_SCALED", most)
+            ways.append(pipeline._cut(picture, images, draw).int())
+            ways.append(pipeline._centre(picture, images).int())
+        assert (ways[0] - ways[2]).abs().max() <= 1
+        assert (ways[1] - ways[3]).abs().max() <= 1
+        assert ways[0].float().std() > 1
+
+
+def test_the_shorter_side_is_scaled_as_torchvision_does():
+    rng = np.random.default_rng(0)
+    for height, width, side in rng.integers(1, 400, (300, 3)).tolist():
+        scaled = functional.resize(torch.empty(1, height, width), [side])
+        assert pipeline._short_side(height, width, side) == tuple(scaled.shape[1:])

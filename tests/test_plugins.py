@@ -89,6 +89,7 @@ def test_the_table_of_losses_tells_what_a_plugin_says_of_itself(installed):
     assert "needed" in lines["proxy_nca"]
 
 
+@pytest.mark.slow
 def test_show_and_run_a_plugin(installed, tmp_path):
     done = installed("show", "losses", "strange")
     assert "weight" in done.stdout

@@ -34,7 +34,7 @@ def test_there_are_the_two_commands_and_each_sets_up_first():
     assert first.startswith("pip install ")
     assert first.endswith("&& zoo run configs/ice_glyphs.yaml")
     assert second.startswith("pip install ")
-    assert second.endswith("&& pytest -n auto --dist worksteal")
+    assert second.endswith('&& pytest -n auto --dist worksteal -m "not slow"')
 
 
 # Those of a section build on each other.
@@ -49,7 +49,7 @@ ZOO = sorted(
 
 
 def test_the_commands_are_found():
-    assert len(ZOO) == 12
+    assert len(ZOO) == 13
     assert [len(parts) for parts in IN_ORDER.values()] == [4, 5]
 
 
@@ -109,6 +109,7 @@ def test_a_trained_network_is_used_as_the_readme_says(tmp_path, monkeypatch):
 SEARCH = (ROOT / "docs" / "search.md").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_searching_goes_as_the_page_says(tmp_path, monkeypatch, capsys):
     """Every command of the page, in its order, and its Python, on photographs that are noise."""
     pytest.importorskip("faiss")
@@ -171,7 +172,7 @@ def test_the_config_that_is_shown_is_the_shipped_one(tmp_path):
 def test_every_shipped_config_opens_with_the_command_that_runs_it():
     folders = ("base", "tables")
     shipped = [p for p in (ROOT / "configs").rglob("*.yaml") if p.parent.name not in folders]
-    assert len(shipped) == 65
+    assert len(shipped) == 122
     for path in shipped:
         first = path.read_text("utf-8").splitlines()[0]
         assert first.startswith(f"# zoo run {path.relative_to(ROOT).as_posix()}")

@@ -308,3 +308,27 @@ def test_every_loss_says_what_the_tables_tell():
         assert facts["kind"] in kinds, name
         assert facts["cost"], name
         assert facts["sampler"] in zoo.names("samplers"), name
+
+
+@pytest.mark.parametrize("kind", [None, 5, b"losses", [], int])
+def test_a_kind_is_one_of_five(kind):
+    for ask in (zoo.build, zoo.describe):
+        with pytest.raises(UserError, match="kind must be losses, miners"):
+            ask(kind, "ice")
+    for ask in (zoo.names, registry.pml_names):
+        with pytest.raises(UserError, match="kind must be losses, miners"):
+            ask(kind)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "two words", "a\n", "\x1b[31m", "a:b", "../x", ".", "a.", None, 5, int]
+)
+def test_what_is_no_name_is_not_registered(name):
+    with pytest.raises(UserError, match="is not a name for one of losses"):
+        zoo.register("losses", name)
+
+
+@pytest.mark.parametrize("what", [None, 5, "ice", object(), lambda: None])
+def test_only_classes_are_registered(what):
+    with pytest.raises(UserError, match="losses: mine must be a class, not"):
+        zoo.register("losses", "mine")(what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import matplotlib as mpl
 import pytest
 import report_runs
 from PIL import Image
@@ -89,3 +90,10 @@ def test_a_run_without_a_logged_loss(swept, command):
     status, _, err = command("plot", "curves", "alone", "-o", "x.pdf")
     assert status == 2
     assert "no loss was logged" in err
+
+
+def test_a_figure_needs_no_latex_whatever_matplotlibrc_says(swept, command, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(mpl.rcParams, "text.usetex", True)
+    for what in ("curves", "sweep"):
+        assert command("plot", what, "runs", "-o", "x.pdf")[::2] == (0, "")

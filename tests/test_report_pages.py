@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import report_runs
+from killed import killed_at_every_step
 from PIL import Image
 
 import zoo
 from zoo import UserError
 from zoo.progress import Reporter
-from zoo.report import _extra, site
+from zoo.report import _extra, output, render, site
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
 
 QUIET = Reporter(quiet=True)
+PLOTLY = "plotly.min.js"
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +81,12 @@ def test_every_page_forbids_the_network_and_refers_to_files_that_are_there(hosti
         assert "default-src 'none'" in text
         assert "http:" not in text
         assert "https:" not in text
-        for target in re.findall(r'(?:src|href)="([^"#]+)"', text):
-            assert target == "data:," or (path.parent / target).is_file(), target
+        assert_links_work(path)
+
+
+def assert_links_work(path):
+    for target in re.findall(r'(?:src|href)="([^"#]+)"', path.read_text("utf-8")):
+        assert target == "data:," or (path.parent / target).is_file(), target
 
 
 def test_the_gallery_shows_what_the_ranks_say(hostile):
@@ -140,6 +148,67 @@ def test_building_again_makes_no_map_and_no_thumbnail_anew(hostile, monkeypatch)
 def build(tmp_path, **options):
     options = {"queries": 0, "items": 0, "reporter": QUIET} | options
     return site.build(tmp_path / "runs", tmp_path / "site", **options)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("before", ["nothing", "a report"])
+def test_a_kill_leaves_pages_that_are_whole(tmp_path, monkeypatch, before):
+    """Old pages or new ones: the row of a run that is gone, or that of one that came."""
+    monkeypatch.setattr(render, "assets", lambda: dict.fromkeys((*render.STATIC, PLOTLY), b"x"))
+    gone = report_runs.made_up(tmp_path / "runs", "rll_glyphs")
+    if before == "a report":
+        build(tmp_path)
+    gone.rename(tmp_path / "gone")
+    report_runs.made_up(tmp_path / "runs")
+    seen = []
+    for _ in killed_at_every_step(tmp_path / "site", lambda: build(tmp_path)):
+        first = tmp_path / "site" / "index.html"
+        seen.append("rll" in page(tmp_path) if first.exists() else None)
+        for path in (tmp_path / "site").rglob("*.html"):
+            assert path.read_text("utf-8").endswith("</html>")
+        if first.exists():
+            assert_links_work(first)
+    assert seen == sorted(seen, key=lambda old: old is False)
+    assert {*seen} == {None if before == "nothing" else True, False}
+    names = {path.name for path in (tmp_path / "site").rglob("*") if path.is_file()}
+    pages = {path.name for path in (tmp_path / "site" / "runs").iterdir()}
+    assert names == {"index.html", *pages, *render.STATIC, PLOTLY, output.MANIFEST, output.LOCK}
+    assert len(pages) == 1
+
+
+def test_two_reports_into_one_folder_wait_for_each_other(tmp_path):
+    report_runs.made_up(tmp_path / "runs")
+    build(tmp_path)
+    said, waits = [], threading.Event()
+
+    class Listener(Reporter):
+        def say(self, text):
+            said.append(text)
+            waits.set()
+
+    done = []
+    second = threading.Thread(
+        target=lambda: done.append(build(tmp_path, reporter=Listener(quiet=True)))
+    )
+    with output.opened(tmp_path / "site", QUIET):
+        second.start()
+        assert waits.wait(60)
+        assert not done
+    second.join(60)
+    assert done
+    assert said == [
+        f"{tmp_path / 'site' / 'report.json'}: another process is at it; waiting for that"
+    ]
+
+
+def test_no_lock_goes_into_the_folder_of_somebody_else(tmp_path):
+    report_runs.made_up(tmp_path / "runs")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mine").touch()
+    with pytest.raises(UserError, match="has something in it that is no report"):
+        build(tmp_path)
+    assert [path.name for path in (tmp_path / "site").iterdir()] == ["mine"]
 
 
 def test_runs_that_lost_something_have_their_page_and_the_reason(tmp_path):

@@ -210,6 +210,18 @@ def test_a_report_that_was_cut_short_is_replaced(tmp_path):
     assert (tmp_path / "runs" / "a.html").read_bytes() == b"2"
 
 
+def test_what_a_killed_report_was_writing_is_removed(tmp_path):
+    left = f".{'0' * 32}.tmp"
+    (tmp_path / left).touch()
+    Output(tmp_path).write("runs/a.html", b"1")
+    for folder in (tmp_path, tmp_path / "runs"):
+        (folder / left).touch()
+        (folder / ".mine.tmp").touch()
+    Output(tmp_path).finish()
+    left_now = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.tmp")]
+    assert sorted(left_now) == [".mine.tmp", "runs/.mine.tmp"]
+
+
 def test_somebody_elses_file_is_not_written_over(tmp_path):
     Output(tmp_path).finish()
     (tmp_path / "index.html").write_text("mine")

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from zoo import UserError
+from zoo.errors import MachineError
 from zoo.results import RunFolder
 
 RESULT = {
@@ -43,7 +44,7 @@ def test_a_run_is_finished_when_its_result_is_there(folder):
     result = RESULT
     folder.finish(result, np.array([1, 2], dtype=np.int32), np.array([5, 5]))
     assert folder.finished
-    assert folder.result() == result
+    assert result.items() <= folder.result().items()
     assert np.load(folder.path / "ranks.npy").tolist() == [1, 2]
     assert folder.labels().tolist() == [5, 5]
     folder.clear()
@@ -57,7 +58,7 @@ def test_a_write_that_fails_leaves_the_old_file(folder, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match=r"x: cannot be written \(No space left on device\)"):
+    with pytest.raises(MachineError, match=r"x: no room left on the disk; make room"):
         folder.write("x", b"new")
     assert (folder.path / "x").read_bytes() == b"old"
 
@@ -186,7 +187,7 @@ def test_what_is_in_the_way_is_said_at_the_start(folder, name, what):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
 def test_metrics_on_a_full_disk(folder):
     (folder.path / "metrics.jsonl").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"metrics.jsonl: cannot be written \(No space left"):
+    with pytest.raises(MachineError, match=r"metrics.jsonl: no room left on the disk"):
         folder.append({"iteration": 1})
 
 

@@ -16,12 +16,14 @@ import time
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import zoo
-from zoo import UserError, runner
+from zoo import UserError, _data, environment, runner
 from zoo.base import Preprocess
 from zoo.config import load
+from zoo.embedder import Embedder
 from zoo.evaluate import ranks
 from zoo.progress import Reporter
 from zoo.results import RunFolder
@@ -104,6 +106,7 @@ def test_a_finished_run_is_not_run_again(whole, monkeypatch):
     assert run(path) == result
 
 
+@pytest.mark.slow
 def test_a_random_network_learns(tmp_path):
     larger = ["model.backbone.width=16", "model.embedding_size=64", "images={}"]
     before = run(tmp_path, *larger, "train.iterations=0")
@@ -112,6 +115,7 @@ def test_a_random_network_learns(tmp_path):
     assert before["images_per_second"] is None
 
 
+@pytest.mark.slow
 def test_killed_at_random_iterations_it_ends_bit_for_bit_the_same(whole, tmp_path):
     """SIGKILL, which nothing can catch, three times; then once to the end."""
     path, result = whole
@@ -158,7 +162,7 @@ class Dropout(nn.Module):
         return (nn.functional.dropout(self.layer(images), 0.5, self.training),)
 
 
-@pytest.mark.parametrize("at", [3, 5, 17])
+@pytest.mark.parametrize("at", [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (3, 17))])
 def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch, at):
     monkeypatch.setattr(zoo.registry, "_registered", {})
     zoo.register("backbones", "dropout")(Dropout)
@@ -200,6 +204,7 @@ def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     path, result = whole
@@ -224,6 +229,56 @@ def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     assert path != tmp_path
 
 
+def test_ctrl_c_in_the_last_iteration_leaves_the_test_for_later(whole, tmp_path, monkeypatch):
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 24 of 24"):
+        interrupted(tmp_path, monkeypatch, at=23)
+    assert not folder(tmp_path).finished
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 24 of 24"):
+        stopped_before_the_first(tmp_path, monkeypatch)
+    assert run(tmp_path)["recall"] == whole[1]["recall"]
+    assert folder(tmp_path).metrics() == folder(whole[0]).metrics()
+
+
+def stopped_before_the_first(tmp_path, monkeypatch):
+    batches = runner.training_batches
+
+    def stop(*arguments, **options):
+        yield from batches(*arguments, **options)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "training_batches", stop)
+        run(tmp_path)
+
+
+def test_the_first_iterations_are_logged_more_often(tmp_path):
+    more = ["train.log_every=15"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(runner.InterruptedRunError):
+        interrupted(tmp_path, patch, at=6, more=more)
+    run(tmp_path, *more)
+    whole = tmp_path / "whole"
+    run(whole, *more)
+    assert folder(tmp_path, *more).metrics() == folder(whole, *more).metrics()
+    assert [r["iteration"] for r in folder(whole, *more).metrics()] == [1, 2, 5, 10, 15, 20, 24]
+
+
+def test_a_run_that_fails_in_its_first_step_leaves_no_folder(tmp_path, monkeypatch):
+    def fail(self, batch):
+        if batch.iteration == at:
+            raise RuntimeError("shapes do not agree")
+        step(self, batch)
+
+    step, at = runner.Trainer.step, 0
+    monkeypatch.setattr(runner.Trainer, "step", fail)
+    with pytest.raises(RuntimeError):
+        run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    at = 6  # there is a checkpoint
+    with pytest.raises(RuntimeError):
+        run(tmp_path)
+    assert folder(tmp_path).reached() == 5
+
+
 def test_restart_forgets(whole, tmp_path):
     run(tmp_path, "train.iterations=2")
     before = folder(tmp_path, "train.iterations=2").path / "checkpoint.pt"
@@ -234,6 +289,7 @@ def test_restart_forgets(whole, tmp_path):
     assert whole
 
 
+@pytest.mark.slow
 def test_other_seeds_differ_and_the_same_seed_does_not(whole, tmp_path):
     path, _ = whole
     run(tmp_path, "train.iterations=2")
@@ -255,7 +311,7 @@ def test_changed_images_are_not_trained_on_by_mistake(tmp_path, monkeypatch):
         run(tmp_path)
 
 
-def interrupted(tmp_path, monkeypatch, at):
+def interrupted(tmp_path, monkeypatch, at, more=()):
     """Run until Ctrl-C comes in the iteration after ``at``."""
     step = runner.Trainer.step
 
@@ -266,7 +322,7 @@ def interrupted(tmp_path, monkeypatch, at):
 
     with monkeypatch.context() as patch:
         patch.setattr(runner.Trainer, "step", kill)
-        run(tmp_path)
+        run(tmp_path, *more)
 
 
 def test_a_damaged_checkpoint_is_said(tmp_path, monkeypatch):
@@ -462,6 +518,109 @@ def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):
         run(tmp_path, "loss=mine")
 
 
+class Halves(Dropout):
+    """It halves what has even sides, and when it is told to break, breaks on all."""
+
+    broken = False
+
+    def forward(self, images):
+        if Halves.broken or images.shape[-1] % 2:
+            torch.ones(2, 3) @ torch.ones(2, 3)
+        return super().forward(images)
+
+
+def test_a_backbone_that_fails_is_named_with_the_size_of_the_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo.registry, "_registered", {})
+    zoo.register("backbones", "mine")(Halves)
+    left_out = ("model.backbone", "images", "train")
+    given = [s for s in SMALL if not s.startswith(left_out)]
+    given += [f"output={tmp_path}", "model.backbone=mine"]
+    says = r"^mine on images of {0}x{0} pixels failed: RuntimeError: mat1 .*test_runner\.py:.*call"
+    for side, iterations in ((31, 1), (31, 0), (28, 1)):
+        few = [*given, f"images.crop={side}", f"train.iterations={iterations}"]
+        if side % 2:
+            with pytest.raises(UserError, match=says.format(side)):
+                runner.run("ice_glyphs", few, reporter=QUIET)
+        else:
+            result = runner.run("ice_glyphs", few, reporter=QUIET)
+    model = zoo.load(tmp_path / result["run"])
+    monkeypatch.setattr(Halves, "broken", True)
+    with pytest.raises(UserError, match=says.format(28)):
+        model([np.zeros((32, 32), np.uint8)])
+    Image.new("L", (32, 32)).save(tmp_path / "x.png")
+    with pytest.raises(UserError, match=says.format(28)):
+        model.embed_folder(tmp_path, reporter=QUIET)
+    with pytest.raises((UserError, zoo.export.ExportError), match="mine on images of 28x28 pixels"):
+        zoo.export.export(model, tmp_path / "x.pt2", reporter=QUIET)
+
+
+def one_of_each(tmp_path, test=4):
+    for split, classes, each in (("train", 3, 2), ("test", test, 1)):
+        for c in range(classes):
+            inner = tmp_path / "photographs" / split / f"{split}{c}"
+            inner.mkdir(parents=True)
+            for i in range(each):
+                pixels = np.random.default_rng([c, i]).integers(0, 256, (24, 24, 3), np.uint8)
+                Image.fromarray(pixels).save(inner / f"{i}.png")
+    return tmp_path / "photographs"
+
+
+def test_a_test_that_no_network_can_pass_is_refused_before_training(tmp_path):
+    root = one_of_each(tmp_path)
+    with pytest.raises(UserError, match="test split has one image of each class.* takes class"):
+        run(tmp_path, f"dataset={{name: image_folder, root: {root}}}")
+    assert not list(tmp_path.glob("ice_glyphs*"))
+    (finding,) = (f for f in _data.survey("image_folder", str(root)).findings if f[0] == "error")
+    assert finding.where == "test"
+    assert "one image of each class" in finding.what
+
+
+def test_how_many_test_images_are_alone_is_said(tmp_path, capsys):
+    root = one_of_each(tmp_path)
+    Image.new("RGB", (24, 24), "red").save(root / "test" / "test0" / "1.png")
+    given = [f"dataset={{name: image_folder, root: {root}}}", "train.iterations=0"]
+    result = runner.run(config(tmp_path, *given, "images={resize: 28}"))
+    assert "alone    3 of 5 test images have no other of their class, and score 0" in (
+        capsys.readouterr().err
+    )
+    assert result["unmatched"] == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ([], r"\d+ images of 28x28 pixels take .*, and there are 100.0 kB .* evaluate.batch_s"),
+        (["evaluate.batch_size=9"], "32 images of 28x28 .* lower the sampler's batches"),
+        (["evaluate.batch_size=9", "train.chunk_size=9", "model.freeze=batchnorm"], None),
+    ],
+)
+def test_batches_that_cannot_fit_are_refused_before_training(tmp_path, monkeypatch, more, says):
+    monkeypatch.setattr(runner.environment, "memory", lambda: 100_000)
+    if says is None:
+        runner.assemble(config(tmp_path, *more))
+        return
+    with pytest.raises(UserError, match=says):
+        runner.assemble(config(tmp_path, *more))
+
+
+def test_the_memory_is_that_of_the_machine():
+    resource = pytest.importorskip("resource")
+    room = environment.memory()
+    assert room is None or room > 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough")])
+def test_a_full_memory_is_not_blamed_on_the_backbone(error):
+    def full(_):
+        raise error
+
+    embedder = Embedder(zoo.build("backbones", "convnet", width=2), 8)
+    embedder.backbone.forward = full
+    with pytest.raises(type(error)) as caught:
+        embedder(torch.zeros(1, 1, 32, 32, dtype=torch.uint8))
+    assert caught.value is error
+
+
 class Plain(Dropout):
     """The same without anything random."""
 
@@ -518,6 +677,7 @@ class ThreeLevels(nn.Module):
         return tuple(maps[-self.levels :])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ice", "pml.ArcFaceLoss"])
 def test_every_level_learns_by_a_loss_of_its_own(tmp_path, monkeypatch, loss):
     monkeypatch.setattr(zoo.registry, "_registered", {})

@@ -285,10 +285,10 @@ def test_the_command_that_is_named_trains_it_on_all_classes():
 
 
 @pytest.mark.parametrize("more", [[], ["schedule={name: constant, warmup: 11}"]])
-def test_a_schedule_that_depends_on_the_iterations_keeps_them(more):
+def test_the_learning_rates_of_the_command_are_those_of_the_choice(more):
     outcome = jobs.run(plan("1,3", "0", "evaluate.every=5", *more), reporter=QUIET)
     command = shown(outcome.choices[0]).splitlines()[-1]
-    assert command.endswith("evaluate.validation=null evaluate.every=null")
+    assert command.endswith("evaluate.every=null train.iterations=10 schedule.over=20")
 
 
 def run_command(monkeypatch, *arguments):
@@ -322,6 +322,7 @@ def test_the_recall_of_the_test_is_not_mistaken_for_that_of_held_out_classes():
 # ---- for real
 
 
+@pytest.mark.slow
 def test_runs_compete_for_real(tmp_path, monkeypatch):
     monkeypatch.undo()
     root = tmp_path / "photographs"

@@ -8,6 +8,7 @@ import pytest
 import replicas
 import yaml
 
+import zoo
 from zoo import registry, runner
 from zoo.base import Count
 from zoo.config import load, shipped
@@ -16,7 +17,15 @@ from zoo.progress import Reporter
 SHORT = {"cub": "cub200", "cars": "cars196", "sop": "sop"}  # at the end of a config's name
 SINGLE = [name for name in shipped() if not name.startswith("ablation/")]
 BENCHMARKS = [name for name in SINGLE if name.rpartition("_")[2] in SHORT]
-OTHERS = [n for n in SINGLE if n not in BENCHMARKS and not n.startswith("pretrained")]
+OTHERS = [name for name in SINGLE if name not in BENCHMARKS]
+NEEDED = {name: ["dataset.root=photographs"] for name in OTHERS if name.endswith("_folder")}
+AT_ONCE = ("ice", "npair_mc", "cce", "pretrained")  # one of each sampler, in the fast tests too
+
+
+def with_speed(names):
+    """Return names of configs for pytest; most are slow, since each is a run."""
+    slow = pytest.mark.slow
+    return [n if n.startswith(AT_ONCE) else pytest.param(n, marks=slow) for n in names]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +51,7 @@ def benchmarks(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("benchmarks")
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", with_speed(BENCHMARKS))
 def test_a_row_of_table_3_trains_and_is_evaluated(name, tmp_path):
     """With the data set and the backbone that it names, but small images and random weights."""
     small = ["model.backbone.weights=null", "images.resize=36", "images.crop=32", "device=cpu"]
@@ -73,16 +82,44 @@ def photographs(tmp_path_factory):
     return replicas.photographs(root, {"train": 30, "test": 3}, each=2, size=(44, 40))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", with_speed(OTHERS))
 def test_it_trains(name, photographs, tmp_path):
-    small = ["train.iterations=2", "model.backbone={name: convnet, width: 4}", "device=cpu"]
+    small = ["model.backbone={name: convnet, width: 4}", "device=cpu", f"output={tmp_path}"]
     if name.endswith("_folder"):
         small += ["images.resize=36", "images.crop=32", f"dataset.root={photographs}"]
-    config = load(name, [*small, f"output={tmp_path}"])
+    trained = not name.startswith("pretrained")
+    if trained:
+        small += ["train.iterations=2"]
+    config = load(name, small)
     result = runner.run(config, reporter=Reporter(quiet=True))
-    assert result["iterations"] == 2
-    assert result["loss"] == config.loss.name
+    assert result["iterations"] == 2 * trained
+    assert result["loss"] == (config.loss.name if trained else None)
     assert 0 <= result["recall"]["1"] <= 1
+
+
+LOSSES = [*zoo.names("losses"), "pretrained"]
+
+
+@pytest.mark.parametrize("data", ["glyphs", "folder"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_has_a_config_with_the_batches_that_it_is_for(name, data):
+    config = load(f"{name}_{data}", NEEDED.get(f"{name}_{data}", []))
+    assert config.dataset.name == {"glyphs": "glyphs", "folder": "image_folder"}[data]
+    if name == "pretrained":
+        assert config.train.iterations == 0
+        return
+    assert config.loss.name == name
+    wanted = registry.component("losses", name).facts["sampler"]
+    if (name, data) == ("npair_mc", "folder"):  # few classes: hard ones among them are most of them
+        wanted = "m_per_class"
+    assert config.sampler.name == wanted
+
+
+def test_there_is_one_for_each_loss_and_the_network_as_it_is():
+    levels = {"ice_lmh_folder", "rll_lmh_folder"}  # of the networks with three embeddings
+    wanted = {f"{name}_{data}" for name in LOSSES for data in ("glyphs", "folder")}
+    assert set(OTHERS) == wanted | levels
+    assert len(OTHERS) == 2 * 38 + 2
 
 
 def test_they_are_of_all_kinds():

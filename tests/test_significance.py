@@ -107,6 +107,7 @@ def gains(rng, classes, each, spread=0.0):
     return a.astype(np.int64) - b
 
 
+@pytest.mark.slow
 def test_five_percent_of_equal_pairs_are_called_different():
     """2,000 pairs on a test split such as that of CUB-200-2011, 100 classes of 59 queries."""
     rng = np.random.default_rng(0)
@@ -117,6 +118,7 @@ def test_five_percent_of_equal_pairs_are_called_different():
     assert 0.04 <= rate([sign_flip(x.sum(1)) for x in pairs]) <= 0.06
 
 
+@pytest.mark.slow
 def test_where_queries_of_a_class_are_alike_classes_are_right_and_queries_are_not():
     rng = np.random.default_rng(0)
     pairs = [gains(rng, 42, 30, spread=0.8) for _ in range(2_000)]
@@ -124,6 +126,7 @@ def test_where_queries_of_a_class_are_alike_classes_are_right_and_queries_are_no
     assert rate([mcnemar(int((x > 0).sum()), int((x < 0).sum())).p for x in pairs]) > 0.2
 
 
+@pytest.mark.slow
 def test_the_interval_misses_what_is_true_in_five_percent(monkeypatch):
     monkeypatch.setattr(significance, "DRAWS", 1_000)
     rng = np.random.default_rng(0)

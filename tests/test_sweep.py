@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from zoo import config
+from zoo import _source, config, registry
 from zoo.config import dump_all, load, load_all, shipped
 from zoo.errors import UserError
 
@@ -243,3 +243,40 @@ def test_ablations_have_the_paper_s_rows_and_numbers(name):
 def test_one_row_of_each_ablation_is_ice_of_table_3(name):
     digest = load("ice_sop").digest()
     assert [v.config.digest() for v in load_all(f"ablation/{name}")].count(digest) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("loss.scale", None), ("loss.scael", "mean scale"), ("foo", "unknown key")],
+)
+def test_of_a_large_sweep_a_component_is_judged_once(monkeypatch, key, said):
+    """And so are the arguments that a constructor takes: a dry run does not take minutes."""
+    judged = []
+    problems = registry.problems
+
+    def counted(kind, name, *rest):
+        judged.append((kind, name))
+        return problems(kind, name, *rest)
+
+    monkeypatch.setattr(registry, "problems", counted)
+    monkeypatch.setattr(_source.ast, "parse", _only(100, _source.ast.parse))
+    write(f"sweep: {{{key}: [{', '.join(str(1 + i / 10) for i in range(1000))}]}}")
+    if said is None:
+        assert len(load_all("x.yaml")) == 1000
+    else:
+        with pytest.raises(UserError, match=said) as caught:
+            load_all("x.yaml")
+        assert len(str(caught.value).splitlines()) == 1
+    of_others = [kind for kind, _ in judged if kind != "losses"]
+    assert len(of_others) <= 2 * 3
+
+
+def _only(times, function):
+    """Return a function that may be called so often."""
+    calls = iter(range(times))
+
+    def limited(*arguments):
+        next(calls)
+        return function(*arguments)
+
+    return limited

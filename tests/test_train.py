@@ -65,6 +65,8 @@ SCHEDULES = [
     (Step(name="step", every=30, gamma=0.1), {0: 1, 29: 1, 30: 0.1, 60: 0.01}),
     (Constant(warmup=4), {0: 0.2, 3: 0.8, 4: 1, 5: 1}),
     (Cosine(name="cosine", warmup=4), {0: 0.2, 50: 0.5}),
+    (Cosine(name="cosine", over=200), {0: 1, 100: 0.5, 200: 0}),
+    (Linear(name="linear", over=400), {100: 0.75}),
 ]
 
 
@@ -88,6 +90,43 @@ def test_devices():
     assert choose_device("cpu") == torch.device("cpu")
     with pytest.raises(UserError, match=f"this machine has {torch.cuda.device_count()} GPUs"):
         choose_device("cuda:99")
+
+
+def test_auto_takes_no_mps(monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert choose_device("auto") == torch.device("cpu")
+    assert choose_device("mps") == torch.device("mps")
+
+
+@pytest.fixture
+def without_autocast(monkeypatch):
+    """Let the CPU be what mps is to torch 2.4: a kind of device for which there is no autocast."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("unknown device type for autocast")
+
+    monkeypatch.setattr(torch, "autocast", refuse)
+    monkeypatch.setattr(torch, "is_autocast_enabled", refuse)
+    monkeypatch.setattr(torch.amp, "is_autocast_available", lambda kind: kind != "cpu")
+
+
+def test_float32_needs_no_autocast(without_autocast, embedder):
+    """In training with a loss and a miner of the zoo, and in all that is measured."""
+    checked = config.load("ice_glyphs", ["loss=multi_similarity", "miner=batch_hard"])
+    loss, miner = zoo.build("losses", "multi_similarity"), zoo.build("miners", "batch_hard")
+    trainer = Trainer(checked, embedder, loss, miner, choose_precision("fp32", torch.device("cpu")))
+    images = torch.randint(0, 256, (8, 1, 32, 32), dtype=torch.uint8)
+    trainer.step(Batch(0, [*range(8)], {}, images, torch.arange(8) // 2))
+    embeddings = embedder.eval()(images).detach()
+    assert zoo.evaluate.recall_at_k(embeddings, torch.arange(8) // 2, [1])[1] >= 0
+    assert zoo.measures.measure(["map_at_r"], embeddings, torch.arange(8) // 2).values
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_other_precision_than_float32_needs_autocast(without_autocast, name):
+    with pytest.raises(UserError, match=f"train.precision={name}: .* on cpu; set train.precision="):
+        choose_precision(name, torch.device("cpu"))
 
 
 class _Batch:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from replicas import photo, photographs
+from small_run import of_0_1_0
 
 import zoo
 from zoo import runner
@@ -108,6 +109,29 @@ def test_modes_are_as_in_training(folder):
     np.testing.assert_allclose(model(image.convert("RGBA")), model(image), atol=1e-6)
 
 
+MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "I", "F", "I;16")
+
+
+def in_mode(mode, index):
+    image = photo(index, size=(50, 44))
+    if mode == "I;16":
+        return Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257)
+    return image.convert("P").convert(mode) if mode == "PA" else image.convert(mode)
+
+
+def test_gray_and_colour_in_one_call(folder, glyphs):
+    """For a network of three planes, and for one of one: each as it is alone."""
+    images = [in_mode(mode, i) for i, mode in enumerate(MODES)]
+    images += [np.asarray(images[1]), np.asarray(images[5])]
+    for run in (folder, glyphs):
+        model = zoo.load(run)
+        found = model(images)
+        assert found.shape == (15, model.embedding_size)
+        np.testing.assert_allclose(found, [model(image) for image in images], atol=1e-5)
+        assert np.abs(found[1] - found[5]).max() > 1e-3
+        np.testing.assert_array_equal(found[[1, 5]], found[-2:])
+
+
 def test_images_are_prepared_as_those_of_the_test_split(folder):
     model = zoo.load(folder)
     found, data = model.embed_test(QUIET), model.test_split()
@@ -130,6 +154,7 @@ def test_levels_weigh_alike(tmp_path):
     np.testing.assert_allclose(np.linalg.norm(levels, axis=2), 3**-0.5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_network_that_was_not_trained_is_the_one_that_its_seed_makes(tmp_path):
     run = train(tmp_path, "train.iterations=0")
     torch.manual_seed(99)
@@ -163,12 +188,67 @@ def test_other_test_images_are_refused(folder, tmp_path):
         ("none.jpg", "cannot be used: No such file"),
         (np.zeros((4, 4), np.float32), "image 0 is float32 of shape"),
         (np.zeros((4, 4, 7), np.uint8), "of shape \\(4, 4, 7\\); arrays must be uint8"),
-        (3, "image 0 is a int; give a path"),
+        (3, "image 0 is 3; give a path"),
+        ([np.zeros((4, 4), np.uint8)], "image 0 is a list; give a path"),
+        (torch.zeros(3, 4, 4).byte(), r"image 0 is uint8 of shape \(3, 4, 4\); give a path"),
+        (b"a.jpg", "image 0 is b'a.jpg'; give a path"),
     ],
 )
 def test_what_is_no_image(glyphs, image, said):
     with pytest.raises(UserError, match=said):
         zoo.load(glyphs)([image])
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (None, "images are None; give a path, a PIL image or a uint8 array, or a list of these"),
+        (5, "images are 5; give"),
+        ({"a.jpg"}, "images are a set; give"),
+        ({"a.jpg": 1}, "images are a dict; give"),
+        (b"a.jpg", "images are b'a.jpg'; give"),
+        (torch.zeros(1, 3, 4, 4).byte(), "a torch tensor; embed_pixels takes tensors"),
+    ],
+)
+def test_what_are_no_images(glyphs, images, said):
+    with pytest.raises(UserError, match=said):
+        zoo.load(glyphs)(images)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"batch_size": -1}, "batch_size must be a whole number 1 or more or None, not -1"),
+        ({"batch_size": 0}, "not 0"),
+        ({"workers": -1}, "workers must be a whole number from 0 to 1024, not -1"),
+        ({"max_pixels": 0.5}, "max_pixels must be"),
+        ({"reporter": "quiet"}, "reporter must be Reporter or None, not 'quiet'"),
+    ],
+)
+def test_options_that_cannot_be(glyphs, option, said):
+    with pytest.raises(UserError, match=said):
+        zoo.load(glyphs)(np.zeros((4, 4), np.uint8), **option)
+
+
+@pytest.mark.parametrize("run", [None, 5, b"ice"])
+def test_what_is_no_run(run):
+    with pytest.raises(UserError, match="run must be text or a path, not"):
+        zoo.load(run)
+
+
+@pytest.mark.parametrize("device", [5, None, torch.device("cpu")])
+def test_a_device_is_text(glyphs, device):
+    with pytest.raises(UserError, match="device must be text, not"):
+        zoo.load(glyphs, device=device)
+
+
+def test_images_from_a_generator(glyphs):
+    model = zoo.load(glyphs)
+    images = [np.full((32, 32), shade, np.uint8) for shade in (0, 99, 255)]
+    images[0][:16] = 255
+    np.testing.assert_array_equal(model(image for image in images), model(images))
+    np.testing.assert_array_equal(model(tuple(images)), model(images))
+    assert model(iter([])).shape == (0, 128)
 
 
 def test_an_image_that_is_too_large(folder):
@@ -185,7 +265,7 @@ def test_no_checkpoint(glyphs, tmp_path):
 
 
 def test_a_checkpoint_of_another_network(glyphs, tmp_path):
-    run = shutil.copytree(glyphs, tmp_path / "run")
+    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("embedding_size: 128", "embedding_size: 64"))
     with pytest.raises(UserError, match="not of the network in its config.yaml"):
@@ -222,14 +302,14 @@ def test_no_runs_at_all(tmp_path):
     "damage", [b"", b"nothing", np.zeros(3, np.int32).tobytes(), b"\x93NUMPY\x01\x00"]
 )
 def test_damaged_ranks(glyphs, tmp_path, damage):
-    run = shutil.copytree(glyphs, tmp_path / "run")
+    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     (run / "ranks.npy").write_bytes(damage)
     with pytest.raises(UserError, match="not the ranks of a run"):
         RunFolder(run).ranks()
 
 
 def test_ranks_that_are_none(glyphs, tmp_path):
-    run = shutil.copytree(glyphs, tmp_path / "run")
+    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     np.save(run / "ranks.npy", np.zeros(3, np.int32))
     with pytest.raises(UserError, match="not ranks"):
         RunFolder(run).ranks()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -166,7 +167,7 @@ def test_without_validation_nothing_is_chosen(tmp_path):
     result = run(tmp_path, *more)
     assert (result["iterate"], result["iteration"], result["validation"]) == ("last", 2, None)
     records = folder(tmp_path, *more).metrics()
-    assert [list(r)[1] for r in records] == ["recall", "loss"]
+    assert [list(r)[1] for r in records] == ["loss", "recall", "loss"]
     assert "chosen" not in folder(tmp_path, *more).load_checkpoint()
 
 
@@ -177,7 +178,27 @@ def test_it_is_said_what_was_held_out_and_chosen(tmp_path, capsys):
     assert "held out few: 10 classes" in said
     score = f"validation R@1 {100 * result['validation']['recall']['1']:.2f}"
     assert f"chosen   iteration {result['iteration']}, {score}" in said
-    assert "  validation R@1 " in next(s for s in said.splitlines() if s.startswith("2/4"))
+    assert any("  validation R@1 " in s for s in said.splitlines() if s.startswith("2/4"))
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "{name: linear, warmup: 11}"])
+def test_the_command_that_is_told_trains_as_long_as_was_chosen(tmp_path, capsys, schedule):
+    more = [f"schedule={schedule}", "train.log_every=1"]
+    chosen = run(tmp_path, *more, reporter=Reporter())
+    assert chosen["iteration"] < 12
+    (said,) = (s for s in capsys.readouterr().err.splitlines() if "on all training classes" in s)
+    _, _, source, *changed = shlex.split(said.split(": ", 1)[1])
+    again = load(source, changed)
+    result = runner.run(again, reporter=QUIET)
+    assert result["iterations"] == result["iteration"] == chosen["iteration"]
+    assert result["validation"] is None
+    rates = [rates_of(one) for one in (RunFolder.of(again), folder(tmp_path, *more))]
+    assert rates[0] == rates[1][: chosen["iteration"]]
+    assert len(rates[1]) == 12
+
+
+def rates_of(found):
+    return [record["lr"] for record in found.metrics() if "lr" in record]
 
 
 @pytest.mark.parametrize("at", [1, 5, 8, 11])
@@ -236,6 +257,7 @@ def test_without_held_out_classes_nothing_can_compete(tmp_path):
         runner.run(config(tmp_path, "evaluate.validation=null"), reporter=QUIET, test=False)
 
 
+@pytest.mark.slow
 def test_killed_it_chooses_the_same(whole, tmp_path):
     """SIGKILL, which nothing can catch."""
     code = f"import test_validation as t; t.run_aloud({str(tmp_path)!r})"

@@ -20,10 +20,29 @@ OPENING = """# Checks
 Made by `python tools/make_check_docs.py` from the functions; do not edit. `zoo check NAME` puts a
 loss through all of them, `--only CHECK` through one, `zoo check --list` shows this table. What a
 loss may say of itself, on which it depends which of them apply, is in
-[CONTRIBUTING](../CONTRIBUTING.md).
+[CONTRIBUTING](../CONTRIBUTING.md). Miners, samplers, backbones and data sets have
+[checks of their own](#other-components).
 
 | check | what it requires of a loss |
 |---|---|
+"""
+OTHERS = """
+## Other components
+
+`zoo check KIND NAME` puts a component of another kind through its checks, with arguments where its
+constructor needs some:
+
+```sh
+zoo check samplers m_per_class classes=4 per_class=2
+zoo check miners semihard
+zoo check backbones convnet
+zoo check datasets glyphs
+```
+
+A class of your own is `module:Class`, as for losses. In Python that is
+`zoo.checks.run(MyDataset, kind="datasets")`, and `zoo.checks.parametrize_with_checks([MyMiner],
+kind="miners")` makes tests for pytest, whose arguments are called `component` and `check`. A
+component may have `expected_failures`, `random` and `check_arguments`, as a loss may.
 """
 
 
@@ -31,7 +50,22 @@ def page() -> str:
     """Return the whole page."""
     summaries = checks.summaries()
     rows = [f"| [{name}](#{name}) | {summary} |\n" for name, summary in summaries.items()]
-    return OPENING + "".join(rows) + "".join(map(section, checks.CHECKS))
+    return OPENING + "".join(rows) + "".join(map(section, checks.CHECKS)) + others()
+
+
+def others() -> str:
+    """Return the section of the other kinds of components, with a table for each."""
+    parts = [OTHERS]
+    for kind, found in checks.CHECKS_OF.items():
+        if kind != "losses":
+            parts.append(f"\n### {kind}\n\n| check | what it requires |\n|---|---|\n")
+            parts += [f"| {c.__name__} | {in_one_line(c)} |\n" for c in found]
+    return "".join(parts)
+
+
+def in_one_line(check: checks.Check) -> str:
+    """Return the documentation of a check, as a cell of a table has room for it."""
+    return " ".join(markdown(inspect.getdoc(check) or "").split()).replace("|", "\\|")
 
 
 def section(check: checks.Check) -> str:

@@ -20,7 +20,9 @@ OPENING = """# Losses
 
 Made by `python tools/make_loss_docs.py` from the classes; do not edit. Kind: what a loss looks at.
 Cost: of a step, in N images of a batch, d numbers of an embedding, C classes of the data set, K of
-the batch. Sampler: what its paper's batches come from. How each is checked: `zoo check NAME`.
+the batch. Sampler: what its paper's batches come from. How each is checked: `zoo check NAME`. Each
+has a config for characters and one for photographs in folders: `zoo run NAME_glyphs` and
+`zoo run NAME_folder dataset.root=FOLDER`.
 
 """
 

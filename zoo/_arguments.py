@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
 import typing
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from zoo.errors import did_you_mean
+
+_T = TypeVar("_T")
 
 
 class Parameter(NamedTuple):
@@ -35,6 +38,21 @@ class Problem(NamedTuple):
 
 REQUIRED: Any = inspect.Parameter.empty
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _remembered(function: Callable[[Any], _T]) -> Callable[[Any], _T]:
+    """Keep what a function returned: a sweep asks for the same a thousand times."""
+    kept = functools.lru_cache(maxsize=256)(function)
+
+    @functools.wraps(function)
+    def remembering(key: Any) -> _T:
+        try:
+            hash(key)
+        except TypeError:
+            return function(key)
+        return kept(key)
+
+    return remembering
 
 
 def parameters_of(target: Any) -> tuple[Parameter, ...]:
@@ -69,6 +87,7 @@ def check(
     given: Mapping[str, Any],
     supplied: Collection[str] = (),
     reserved: Collection[str] = (),
+    hidden: Collection[str] = (),
 ) -> list[Problem]:
     """Return what is wrong with the given arguments.
 
@@ -78,9 +97,11 @@ def check(
         given: what the user wrote.
         supplied: names that somebody else provides, if they are declared.
         reserved: names that the user may not give, such as the variant of a family.
+        hidden: names that are not suggested, since the user has no use for them.
     """
     known = {p.name: p for p in parameters_of(target) if p.name not in reserved}
-    found = [Problem(key, _unknown(key, owner, known)) for key in given if key not in known]
+    told = [name for name in known if name not in hidden]
+    found = [Problem(key, _unknown(key, owner, told)) for key in given if key not in known]
     for name, parameter in known.items():
         if name in given:
             message = _mismatch(parameter, given[name])
@@ -98,6 +119,7 @@ def type_of(parameter: Parameter) -> Any:
     return parameter.annotation
 
 
+@_remembered
 def _own(function: Any) -> tuple[tuple[Parameter, ...], bool]:
     """Return the named parameters of a function, and whether it passes others on."""
     try:
@@ -156,9 +178,7 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
     from zoo._words import in_words, must_be
 
     try:
-        adapter = pydantic.TypeAdapter(
-            annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True)
-        )
+        adapter = _adapter(annotation)
     except Exception:  # noqa: BLE001 - an annotation that pydantic cannot read says nothing
         return None
     try:
@@ -167,6 +187,16 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
         wanted = inspect.formatannotation(annotation).replace("typing.", "")
         return must_be(in_words(wanted), value)
     return None
+
+
+@_remembered
+def _adapter(annotation: Any) -> Any:
+    """Return what judges values of a type."""
+    import pydantic
+
+    return pydantic.TypeAdapter(
+        annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True)
+    )
 
 
 def _validate(adapter: Any, value: Any) -> None:

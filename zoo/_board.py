@@ -7,13 +7,25 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from zoo import _choice, _differences
+from zoo._checked import checked, choose
+from zoo._notebook import Shelf, Shown
 from zoo._scores import Score, average
+from zoo._words import printable
+from zoo.errors import UserError
+from zoo.results import Result as Finished
 from zoo.schema import MEASURES
 
+if TYPE_CHECKING:
+    from zoo._table import Table
+
 Result = dict[str, Any]
+
+_APART = ("backbone", "embedding_size")
 
 
 @dataclass(frozen=True)
@@ -70,8 +82,8 @@ class Row:
         return _choice.note(self.results)
 
 
-@dataclass(frozen=True)
-class Board:
+@dataclass(frozen=True, repr=False)
+class Board(Shown):
     """The experiments on one data set, best first.
 
     Attributes:
@@ -88,28 +100,55 @@ class Board:
     rows: tuple[Row, ...]
     shared: tuple[str, ...] = ()
 
+    def _as_tables(self) -> list[Table]:
+        from zoo import _table_runs
+
+        return [_table_runs.table(self)]
+
     @property
     def heading(self) -> str:
         """The title, and how large the data set is."""
         return f"{self.title}: {self.size}" if self.size else self.title
 
 
-def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> list[Board]:
+@checked
+def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> Shelf[Board]:
     """Sort results into boards; data sets of the same name but other images are kept apart.
 
     Args:
         results: what runs left.
         apart: what else has boards of its own: ``backbone``, ``embedding_size``.
     """
+    for what in apart:
+        choose("column", what, _APART)
     groups: dict[tuple[Any, ...], list[Result]] = {}
-    for result in (results := list(results)):
+    for result in (results := check_results(results)):
         key = (*identity(result), *(result[what] for what in apart))
         groups.setdefault(key, []).append(result)
-    made = []
+    made: Shelf[Board] = Shelf()
     for data, title in titles(results).items():
         for key in sorted(key for key in groups if key[:2] == data):
             made.append(_board(title, groups[key]))
     return made
+
+
+def check_results(results: Iterable[Result]) -> list[Result]:
+    """Return what runs left.
+
+    Raises:
+        UserError: one of them is something else.
+    """
+    checked = list(results)
+    for i, result in enumerate(checked):
+        try:
+            Finished.model_validate(result)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(
+                printable(f"results[{i}] is not the result of a run: {where}: {first['msg']}")
+            ) from error
+    return checked
 
 
 def identity(result: Result) -> tuple[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
+
+from zoo._files import read_json
 
 _FILE = "checks.json"
 
@@ -18,7 +19,7 @@ def path() -> Path:
 def read() -> dict[str, dict[str, Any]]:
     """Return the counts of outcomes by loss; empty where there is no record."""
     try:
-        losses: dict[str, dict[str, Any]] = json.loads(path().read_text("utf-8"))["losses"]
+        losses: dict[str, dict[str, Any]] = read_json(path())["losses"]
     except (OSError, ValueError, KeyError):
         return {}
     return losses

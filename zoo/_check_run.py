@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from zoo._check_part import Part
 from zoo._check_subject import CheckFailedError, NotApplicableError, Subject
 from zoo.errors import FAILURES, UserError, blame, did_you_mean
 
-Check: TypeAlias = "Callable[[Subject], None]"
+Subjects: TypeAlias = "Subject | Part"
+Check: TypeAlias = "Callable[[Any], None]"  # of a loss or of another component
 Outcome: TypeAlias = Literal[
     "passed", "failed", "expected failure", "unexpected pass", "not applicable"
 ]
@@ -46,7 +48,7 @@ class Record:
         return self.outcome not in _BAD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What came of all checks of one loss.
 
@@ -92,20 +94,34 @@ class Report:
         """How long all of it took."""
         return sum(record.seconds for record in self.records)
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """How many checks passed, failed and so on, in a line."""
         counts: dict[str, int] = {}
         for record in self.records:
             counts[record.outcome] = counts.get(record.outcome, 0) + 1
         parts = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         return f"{self.name}: {parts}; {self.seconds:.1f} s"
 
+    def __str__(self) -> str:
+        """Return the summary, and of each fault where, why and on which smallest batch it shows."""
+        return "\n\n".join([self.summary, *(_told(*fault) for fault in self.faults)])
 
-def unless(why_not: Callable[[Subject], str | None]) -> Callable[[Check], Check]:
+    __repr__ = __str__
+
+
+def _told(checks: tuple[str, ...], note: str) -> str:
+    first, *others = checks
+    also = f"\nthe same in {', '.join(others)}" if others else ""
+    return f"{first}: {note}{also}"
+
+
+def unless(why_not: Callable[[Any], str | None]) -> Callable[[Check], Check]:
     """Give a check a reason not to apply to some losses."""
 
     def decorate(check: Check) -> Check:
         @functools.wraps(check)
-        def guarded(subject: Subject) -> None:
+        def guarded(subject: Subjects) -> None:
             reason = why_not(subject)
             if reason:
                 raise NotApplicableError(reason)
@@ -117,13 +133,13 @@ def unless(why_not: Callable[[Subject], str | None]) -> Callable[[Check], Check]
     return decorate
 
 
-def applies(check: Check, subject: Subject) -> bool:
+def applies(check: Check, subject: Subjects) -> bool:
     """Tell whether a check has a meaning for a loss, as far as that is known without running it."""
     why_not = vars(check).get("why_not")
     return why_not is None or why_not(subject) is None
 
 
-def records(checks: Iterable[Check], subject: Subject, all_names: list[str]) -> Iterator[Record]:
+def records(checks: Iterable[Check], subject: Subjects, all_names: list[str]) -> Iterator[Record]:
     """Yield the record of each check as soon as it is done."""
     expected = expected_failures(subject, all_names)
     for check in checks:
@@ -132,7 +148,7 @@ def records(checks: Iterable[Check], subject: Subject, all_names: list[str]) -> 
         yield Record(check.__name__, outcome, note, time.perf_counter() - start, fault)
 
 
-def _outcome(check: Check, subject: Subject, expected: str | None) -> tuple[Outcome, str, str]:
+def _outcome(check: Check, subject: Subjects, expected: str | None) -> tuple[Outcome, str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -153,7 +169,7 @@ def _outcome(check: Check, subject: Subject, expected: str | None) -> tuple[Outc
     return "passed", "", ""
 
 
-def expected_failures(subject: Subject, all_names: list[str]) -> Mapping[str, str]:
+def expected_failures(subject: Subjects, all_names: list[str]) -> Mapping[str, str]:
     """Return which checks a loss says it cannot pass, and why.
 
     Raises:
@@ -167,7 +183,9 @@ def expected_failures(subject: Subject, all_names: list[str]) -> Mapping[str, st
     return expected
 
 
-def parametrize(checks: tuple[Check, ...], subjects: Iterable[Subject]) -> Any:
+def parametrize(
+    checks: tuple[Check, ...], subjects: Iterable[Subjects], called: str = "loss"
+) -> Any:
     """Return pytest's decorator with a parameter (loss, check) for each that applies."""
     import pytest
 
@@ -180,7 +198,7 @@ def parametrize(checks: tuple[Check, ...], subjects: Iterable[Subject]) -> Any:
             if applies(check, subject):
                 name = f"{subject.name}-{check.__name__}"
                 parameters.append(pytest.param(subject, check, id=name, marks=marks))
-    return pytest.mark.parametrize(("loss", "check"), parameters)
+    return pytest.mark.parametrize((called, "check"), parameters)
 
 
 def _strict(mark: Any, reason: str) -> Any:

@@ -21,8 +21,10 @@ from zoo import registry
 from zoo._arguments import check as check_arguments
 from zoo._arguments import parameters_of
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
+from zoo._checked import checked
 from zoo.base import RUNTIME
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of
+from zoo.registry import Kind
 
 _BOOL = (bool, "True or False")
 _ATTRIBUTES: dict[str, tuple[type, str]] = {
@@ -99,21 +101,27 @@ class Subject:
         UserError: if there is no such loss, or it cannot be built from the arguments.
     """
 
+    kind: Kind = "losses"
+
+    @checked
     def __init__(
         self, loss: str | Callable[..., nn.Module], arguments: Mapping[str, Any] | None = None
     ) -> None:
         if isinstance(loss, nn.Module):
             raise UserError("checks build a loss anew many times: give its class, not an object")
         self.registered = isinstance(loss, str) and ":" not in loss
-        self.target: Any = loss if not isinstance(loss, str) else _find(loss)
+        self.target: Any = loss if not isinstance(loss, str) else find(loss)
         self.short = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
         given = ", ".join(f"{key}={value}" for key, value in (arguments or {}).items())
-        said = _said(self.target, "check_arguments", self.short)
-        self.arguments = {**said, **(arguments or {})}
+        own = said(self.target, "check_arguments", self.short)
+        self.arguments = {**own, **(arguments or {})}
         self.name = f"{self.short}({given})" if given else self.short
         self._first: dict[int, nn.Module] = {}
         self.build()  # what is wrong with the arguments is said now
         _ = self.traits  # and with what it says of itself
+
+    def __repr__(self) -> str:
+        return f"<Subject {self.name}>"
 
     def build(self, seed: int = 0) -> nn.Module:
         """Return a new loss in float32; the seed decides the weights that it starts from."""
@@ -151,17 +159,17 @@ class Subject:
     def traits(self) -> Traits:
         """What the loss says of itself, or what its constructor lets guess."""
         loss = self.build()
-        said = {name: _said(loss, name, self.short) for name in _ATTRIBUTES}
-        kind = said["kind"]
+        own = {name: said(loss, name, self.short) for name in _ATTRIBUTES}
+        kind = own["kind"]
         declared = {p.name for p in parameters_of(self.target)}
         return Traits(
             kind=kind,
-            gallery=said["gallery"],
-            mined=said["mined"],
-            normalises=said["normalises"],
-            random=bool(said["random"]),
+            gallery=own["gallery"],
+            mined=own["mined"],
+            normalises=own["normalises"],
+            random=bool(own["random"]),
             own_classes=kind in ("proxy", "classifier") or "num_classes" in declared,
-            expected_failures=said["expected_failures"],
+            expected_failures=own["expected_failures"],
         )
 
     def takes(self, argument: str) -> bool:
@@ -236,7 +244,7 @@ def blaming(what: str) -> Iterator[None]:
         ) from error
 
 
-def _said(owner: Any, attribute: str, name: str) -> Any:
+def said(owner: Any, attribute: str, name: str) -> Any:
     """Return what a loss says of itself in an attribute; None or {} where it says nothing.
 
     Raises:
@@ -257,14 +265,14 @@ def _said(owner: Any, attribute: str, name: str) -> Any:
     return value
 
 
-def _find(name: str) -> Any:
+def find(name: str, kind: Kind = "losses") -> Any:
     """Return the class behind a name of the registry or behind ``module:Class``."""
     file, colon, attributes = name.partition(":")
     module = file.removesuffix(".py").replace("/", ".")
     if not colon:
         if not registry.kinds_of(name) and Path(f"{module.replace('.', '/')}.py").is_file():
             raise UserError(f"{name!r} is a file; name the class in it, {module}:<Class>")
-        return registry.load("losses", name)
+        return registry.load(kind, name)
     target = _import(module)
     for attribute in attributes.split("."):
         if not hasattr(target, attribute):

@@ -42,14 +42,14 @@ def settings(selection: Mapping[str, Any]) -> str:
 def on_all_classes(config: Config, source: str, iteration: int, seeds: Sequence[int] = ()) -> str:
     """Return the command that trains a config, as long as was best, with nothing held back.
 
-    Where the schedule depends on the number of iterations, a shorter one is another experiment.
+    The learning rates are those of the first so many iterations, not of a shorter schedule.
     """
     command = ["zoo", "run", source, "evaluate.validation=null"]
     if config.evaluate.every is not None:
         command.append("evaluate.every=null")
-        shorter = config.schedule.warmup <= iteration < config.train.iterations
-        if shorter and config.schedule.name in ("constant", "step"):
+        if iteration < config.train.iterations:
             command.append(f"train.iterations={iteration}")
+            command.append(f"schedule.over={config.schedule.over or config.train.iterations}")
     if len(seeds) > 1:
         command += ["--seeds", ",".join(map(str, seeds))]
     return shlex.join(command)

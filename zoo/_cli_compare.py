@@ -6,7 +6,7 @@ import json
 
 import rich_click as click
 
-from zoo.progress import stdout
+from zoo.progress import echo, stdout
 
 
 @click.command()
@@ -31,7 +31,7 @@ def compare(a: str, b: str, ks: str | None, as_json: bool) -> None:
     found = comparing.compare(one, other, chosen)
     if as_json:
         notes = list(_compare_table.notes(found))
-        click.echo(json.dumps({**found.as_json(), "notes": notes}, indent=2))
+        echo(json.dumps({**found.as_json(), "notes": notes}, indent=2))
     else:
         stdout().print(_compare_table.to_table(found))
 

@@ -51,8 +51,9 @@ def list_() -> None:
 def verify(name: str, root: str | None) -> None:
     """Read every image of a data set; say what is wrong with it, file by file.
 
-    Checked are the numbers of images and classes, that every image decodes, and that no image is in
-    train and in test. Ends with status 1 if something is wrong. Gray and tiny images are noted, but
+    Checked are the numbers of images and classes, that every image decodes, that no image and no
+    class, however it is spelt, is in train and in test, and that what images.cache has kept is what
+    the images are. Ends with status 1 if something is wrong. Gray and tiny images are noted, but
     nothing is wrong with them.
 
     Examples: [cyan]zoo data verify sop[/], [cyan]zoo data verify image_folder --root photographs[/]

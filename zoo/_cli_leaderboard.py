@@ -10,7 +10,7 @@ import rich_click as click
 
 from zoo._words import printable
 from zoo.errors import UserError
-from zoo.progress import Reporter, stdout
+from zoo.progress import Reporter, echo, stdout
 
 if TYPE_CHECKING:
     from zoo._scores import Spread
@@ -134,7 +134,7 @@ def leaderboard(
         _write(output, boards.render(made, kind, standalone))
         Reporter().say(printable(f"{output}: {kind}"))
     elif kind != "text":
-        click.echo(boards.render(made, kind, standalone), nl=False)
+        echo(boards.render(made, kind, standalone), end="")
     else:
         console = stdout()
         for table in made:

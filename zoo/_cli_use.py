@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from zoo._words import printable
-from zoo.errors import UserError
-from zoo.progress import Reporter, stdout
+from zoo.errors import UserError, out_of_memory
+from zoo.progress import Reporter, echo, stdout
 
 if TYPE_CHECKING:
     from zoo.index import Hit, Index
@@ -199,7 +199,7 @@ def search(
     if sheet is not None:
         _draw(sheet, queries, lists, max_pixels, reporter)
     if as_json:
-        click.echo(json.dumps(_as_json(opened, queries, lists, found.unreadable), indent=2))
+        echo(json.dumps(_as_json(opened, queries, lists, found.unreadable), indent=2))
     else:
         _print(queries, lists)
 
@@ -248,7 +248,7 @@ def export(
     _say(f"{done.path} and {done.path.with_suffix('.json').name}")
     if not quiet:
         _say(f"{done.difference}\n")
-        click.echo(exports.snippet(done), nl=False)
+        echo(exports.snippet(done), end="")
 
 
 def _built(made: Index) -> Iterator[str]:
@@ -333,22 +333,23 @@ def _draw(
 
 @contextmanager
 def _computing() -> Iterator[None]:
-    """Let a network run at its best; end with one line where a GPU's memory is too small."""
-    import torch
-
+    """Let a network run at its best; end with one line where a memory is too small."""
     from zoo import environment
 
     environment.keep_freed_memory()
     try:
         yield
-    except torch.cuda.OutOfMemoryError:
-        _complain("the GPU's memory is full; give a smaller --batch-size")
+    except Exception as error:
+        full = out_of_memory(error)
+        if full is None:
+            raise
+        _complain(f"{full.partition(':')[0]}; give a smaller --batch-size")
         raise Exit(1) from None
 
 
 def _say(text: str) -> None:
-    """Print a line of the result; names in it cannot steer a terminal."""
-    click.echo("\n".join(map(printable, text.split("\n"))))
+    """Print a line of the result."""
+    stdout().print(text, markup=False, soft_wrap=True)
 
 
 def _complain(message: str) -> None:

@@ -19,6 +19,7 @@ MOST_ROWS = 100
 
 _HIT, _QUERY = 132, 180  # pixels, sides of the squares that images are scaled into
 _GAP, _LINE = 12, 15
+_END = 200  # characters of either end of a text: wider than there is room for
 _PER_LINE = 10
 _INK, _FAINT, _OWN, _PAPER, _EMPTY = "#1a1a1a", "#5f5f5f", "#0b62a4", "#ffffff", "#e4e4e4"
 
@@ -112,6 +113,8 @@ def _put(
 def _fitting(text: str, width: int, size: int) -> str:
     """Return a text that is no wider, cut in its middle: both ends of a path tell something."""
     text = printable(text)
+    if len(text) > 2 * _END:  # no name that a disk takes, but one in a list may be of any length
+        text = text[:_END] + text[-_END:]
     kept = len(text)
     shown = text
     while _font(size).getlength(shown) > width and kept > 4:

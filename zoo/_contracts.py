@@ -217,6 +217,9 @@ def item(given: Any) -> str | None:
     image = given[0]
     if not isinstance(image, Image.Image):
         return f"gave {kind_of(image)} for an image; {_ITEM}"
-    if image.mode not in ("RGB", "L"):
-        return f"gave an image of mode {image.mode}; {_ITEM}"
     return None
+
+
+def mode(image: Image.Image) -> str | None:
+    """Return that an image is of a mode that has to be converted, which a run does."""
+    return None if image.mode in ("RGB", "L") else f"gave an image of mode {image.mode}; {_ITEM}"

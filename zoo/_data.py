@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from zoo import registry
+from zoo._alike import spelt_alike
 from zoo._fetch import UnreachableError, fetch
 from zoo._unpack import unpack
 from zoo.base import (
@@ -19,11 +22,12 @@ from zoo.base import (
     Source,
     Split,
     Survey,
+    cache_dir,
     data_command,
     data_dir,
     given_folder,
 )
-from zoo.errors import FAILURES, UserError, blame
+from zoo.errors import FAILURES, UserError, blame, out_of_memory
 from zoo.progress import Reporter
 
 _SPLITS: tuple[Split, ...] = get_args(Split)
@@ -50,11 +54,14 @@ def survey(name: str, root: str | None = None) -> Survey:
     try:
         own = getattr(target, "survey", None)
         found: Survey = _ask(name, arguments) if own is None else own(**arguments)
+        more = [*_nothing_to_find(found), *_kept(name, target, arguments)]
+        return found._replace(findings=[*found.findings, *more])
     except UserError:
         raise
     except FAILURES as error:
+        if out_of_memory(error):
+            raise
         raise blame(f"verifying {name}", error) from error
-    return found
 
 
 def download(
@@ -112,15 +119,45 @@ def _ask(name: str, arguments: dict[str, Any]) -> Survey:
     """Return what a data set without a ``survey`` says of itself."""
     import numpy as np
 
-    built: dict[Split, ImageDataset] = {
-        split: registry.assemble("datasets", name, arguments, {"split": split}) for split in _SPLITS
-    }
+    built = _build(name, arguments)
     lines = dict.fromkeys(line for data in built.values() for line in data.verify())
     sizes: dict[Split, list[int]] = {
         split: np.bincount(data.labels, minlength=len(data.class_names)).tolist()
         for split, data in built.items()
     }
-    return Survey(None, "", sizes, [_finding(line) for line in lines])
+    names = {split: data.class_names for split, data in built.items()}
+    findings = [*map(_finding, lines), *(alike.finding() for alike in spelt_alike(names))]
+    return Survey(None, "", sizes, findings)
+
+
+def _build(name: str, arguments: dict[str, Any]) -> dict[Split, ImageDataset]:
+    return {
+        split: registry.assemble("datasets", name, arguments, {"split": split}) for split in _SPLITS
+    }
+
+
+def _nothing_to_find(found: Survey) -> list[Finding]:
+    sizes = [size for size in found.sizes.get("test", ()) if size]
+    if not sizes or max(sizes) > 1:
+        return []
+    what = "one image of each class, so that none can be found and Recall@K is 0 for every network"
+    return [Finding("error", what, "test")]
+
+
+def _kept(name: str, target: Any, arguments: dict[str, Any]) -> list[Finding]:
+    """Compare the images that ``images.cache`` has kept with what they are made of."""
+    folder = cache_dir() / "images"
+    if not any(folder.glob(f"{glob.escape(target.__name__)}-*.npy")):
+        return []
+    from zoo import cache
+
+    with warnings.catch_warnings():  # what the data set warns of is among the findings already
+        warnings.simplefilter("ignore")
+        try:
+            built = _build(name, arguments)
+        except UserError:  # which no run could use either
+            return []
+        return [finding for data in built.values() for finding in cache.compare(data)]
 
 
 def _finding(line: str) -> Finding:

@@ -26,7 +26,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from zoo._files import alone, cannot_write
+from zoo._files import alone, cannot_write, open_regular
 from zoo._words import printable
 from zoo.base import Source
 from zoo.errors import UserError
@@ -160,7 +160,7 @@ def _checked(path: Path, source: Source) -> Path:
     """
     hashes = _Hashes(source)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             hashes.read(file)
     except OSError as error:
         raise UserError(f"{path}: is there, but cannot be read ({error.strerror})") from error
@@ -238,15 +238,12 @@ class _Meter:
 
 @contextmanager
 def _open_meter(reporter: Reporter, title: str) -> Iterator[_Meter]:
-    with Progress(
+    with reporter.bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(compact=True),
-        console=reporter.console,
-        transient=True,
-        disable=not reporter.live,
     ) as bar:
         yield _Meter(bar, title)
 

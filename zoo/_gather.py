@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +21,7 @@ from zoo._tree import images_under
 from zoo._words import counted, printable
 from zoo.decoding import MAX_PIXELS, load_rgb, why_unreadable
 from zoo.errors import UserError
-from zoo.pipeline import centre_crops, load
+from zoo.pipeline import centre_crops, load, same_planes
 from zoo.progress import Reporter
 from zoo.schema import Images
 
@@ -121,6 +121,7 @@ def embed_files(
         if part.names:
             end = len(kept) + len(part.names)
             rows[len(kept) : end] = model.embed_pixels(part.pixels)
+            check_finite(model.folder.path, rows[len(kept) : end], part.names.__getitem__)
             kept += part.names
     return Gathered(root, kept, rows[: len(kept)], unreadable)
 
@@ -146,6 +147,21 @@ def embed_queries(
         raise UserError(_none_left("queries", found.unreadable))
     report_unreadable(found, reporter)
     return found
+
+
+def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int], str]) -> None:
+    """Refuse embeddings (N, d) that are NaN or infinite; name the first image that has one.
+
+    Raises:
+        UserError: there are some.
+    """
+    finite = np.isfinite(embeddings).all(1)
+    if not finite.all():
+        first = printable(name(int(finite.argmin())))
+        raise UserError(
+            f"{printable(str(run))}: its network gives NaN or infinite embeddings, first for "
+            f"{first}; use another run"
+        )
 
 
 def save(path: Path, model: Trained, found: Gathered) -> None:
@@ -244,7 +260,7 @@ class _Parts(Dataset[_Part]):
 
 def _stack(names: list[str], images: list[Tensor]) -> Tensor:
     for name, image in zip(names, images, strict=True):
-        if image.shape != images[0].shape:
+        if image.shape[2:] != images[0].shape[2:]:
             sizes = ["x".join(map(str, one.shape[:1:-1])) for one in (images[0], image)]
             raise UserError(
                 printable(
@@ -252,7 +268,7 @@ def _stack(names: list[str], images: list[Tensor]) -> Tensor:
                     "scales nor cuts images (images.resize, images.crop), so all must be alike"
                 )
             )
-    return torch.cat(images) if images else torch.empty(0)
+    return torch.cat(same_planes(images)) if images else torch.empty(0)
 
 
 def _none_left(root: str, unreadable: dict[str, str]) -> str:

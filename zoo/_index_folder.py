@@ -1,53 +1,91 @@
-"""The folder of an index: what is in it, written whole or not at all, read with suspicion."""
+"""The folder of an index: what is in it, written whole or not at all, read with suspicion.
+
+``meta.json`` names the two other files and holds their digests and a seal of itself. To replace it
+is the one step in which an index becomes another.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import shutil
+import re
 import uuid
+import warnings
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 
-from zoo._files import cannot_write
+from zoo._files import (
+    alone,
+    cannot_write,
+    check_folder,
+    check_regular,
+    file_digest,
+    read_bytes,
+    replace_file,
+)
 from zoo._neighbours import Kind, Neighbours
 from zoo._words import printable
 from zoo.errors import UserError
+from zoo.progress import Reporter
 
-INDEX, NAMES, META = "index.faiss", "names.json", "meta.json"
-_FILES = frozenset({INDEX, NAMES, META})
+META, _LOCK = "meta.json", ".meta.json.lock"
+_OLD_INDEX, _OLD_NAMES = "index.faiss", "names.json"  # as they were called before they had digests
+_MOST_META, _MOST_NAMES = 1 << 20, 1 << 32  # bytes
+_OURS = re.compile(
+    r"(index|names)-[0-9a-f]{16}\.(faiss|json)|index\.faiss|names\.json|meta\.json"
+    r"|\.meta\.json\.lock|\.(index|names|meta)[-.0-9a-z]*\.[0-9a-f]{32}\.tmp"
+)
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return value
+
+
+# Pydantic's own takes no names of files whose bytes are no text.
+_Name = Annotated[str, PlainValidator(_text)]
+
+
 class Place(_Part):
     """Where something was when the index was made: in itself, and seen from the index."""
 
-    path: str
-    relative: str
+    path: _Name
+    relative: _Name
+
+
+class File(_Part):
+    """A file of the index; of an old index neither bytes nor digest are known."""
+
+    name: str = Field(pattern=r"^(index|names)(-[0-9a-f]{16})?\.(faiss|json)$")
+    bytes: int | None = Field(ge=0)
+    sha256: str | None = Field(description="in hexadecimal")
 
 
 class Run(Place):
     """The run whose network made the embeddings."""
 
-    name: str
+    name: _Name
     digest: str
 
 
-class Meta(_Part):
-    """What ``meta.json`` holds."""
+class About(_Part):
+    """What is known of an index before it is written."""
 
     version: str = Field(description="of metric-zoo")
     kind: Kind
     metric: Literal["cosine"] = "cosine"
     embedding_size: int = Field(ge=1)
     count: int = Field(ge=1)
-    bytes: int = Field(ge=1, description="of index.faiss")
     images: Place
     run: Run
     network: str = Field(description="digest of the network, see Trained.network_digest")
@@ -58,12 +96,16 @@ class Meta(_Part):
     )
 
 
+class Meta(About):
+    """What ``meta.json`` holds, beside its seal."""
+
+    index: File
+    names: File
+
+
 def place_of(path: Path, seen_from: Path) -> dict[str, str]:
     """Return the fields of a Place."""
-    relative = os.path.relpath(path, seen_from.resolve())
-    # A path of bytes that are no text cannot be looked for later, but is no reason to fail now.
-    shown = [os.fsencode(one).decode("utf-8", "backslashreplace") for one in (path, relative)]
-    return dict(zip(("path", "relative"), shown, strict=True))
+    return {"path": str(path), "relative": os.path.relpath(path, seen_from.resolve())}
 
 
 def found_at(place: Place, folder: Path) -> Path | None:
@@ -77,34 +119,118 @@ def found_at(place: Place, folder: Path) -> Path | None:
     return None
 
 
-def write(place: Path, names: list[str], neighbours: Neighbours, meta: Meta) -> None:
-    """Write the three files beside their place, and put them there in one step."""
-    new, old = _beside(place, "new"), _beside(place, "old")
+def write(
+    place: Path, names: list[str], neighbours: Neighbours, about: About, reporter: Reporter
+) -> Meta:
+    """Write an index into its folder; until its last step, the one that is there stays.
+
+    Waits for another process that writes it. Removes what of others is left in the folder.
+
+    Returns:
+        ``about``, with the files.
+
+    Raises:
+        UserError: it cannot be written, or something else is in the folder by now.
+    """
     try:
-        new.mkdir()
-        neighbours.write(new / INDEX)
-        meta.bytes = (new / INDEX).stat().st_size
-        for name, content in ((NAMES, names), (META, meta.model_dump())):
-            (new / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        check_place(place)  # again: much may have happened meanwhile
-        if place.exists():
-            place.rename(old)
-        new.rename(place)
-    except OSError as error:
-        if old.exists() and not place.exists():
-            old.rename(place)
-        raise cannot_write(place, error) from error
+        with alone(place / META, reporter):
+            check_place(place)  # again: much may have happened meanwhile
+            try:
+                return _write(place, names, neighbours, about)
+            except OSError as error:
+                raise cannot_write(place, error) from error
+            finally:
+                _remove_others(place)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
-        _remove(old)
+        _remove_empty(place)
 
 
-def _remove(old: Path) -> None:
-    """Remove an index, and nothing else that may have got into its folder."""
+def _remove_empty(place: Path) -> None:
+    """Remove a folder that was made for an index which could not be written."""
     with suppress(OSError):
-        for name in _FILES:
-            (old / name).unlink(missing_ok=True)
-        old.rmdir()
+        if os.listdir(place) == [_LOCK]:  # noqa: PTH208
+            (place / _LOCK).unlink()
+            place.rmdir()
+
+
+def _write(place: Path, names: list[str], neighbours: Neighbours, about: About) -> Meta:
+    build = uuid.uuid4().hex[:16]
+    index, listing = place / f"index-{build}.faiss", place / f"names-{build}.json"
+    replace_file(index, neighbours.write)
+    replace_file(listing, lambda file: file.write(_json(names)))
+    meta = Meta(**about.model_dump(), index=_file(index), names=_file(listing))
+    content = meta.model_dump()
+    content["seal"] = _seal(content)
+    replace_file(place / META, lambda file: file.write(_json(content)))
+    return meta
+
+
+def _file(path: Path) -> File:
+    return File(name=path.name, bytes=path.stat().st_size, sha256=file_digest(path))
+
+
+def _json(content: Any) -> bytes:
+    # ASCII: a name whose bytes are no text stays what it was.
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def _seal(content: dict[str, Any]) -> str:
+    """Return a digest of all that is in ``meta.json`` beside the digest."""
+    rest = {key: value for key, value in content.items() if key != "seal"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _remove_others(place: Path) -> None:
+    """Remove the files of earlier builds and of those that did not get through."""
+    kept = {META, _LOCK}
+    with suppress(OSError, UserError):  # of a damaged index nothing is removed
+        if os.path.lexists(place / META):
+            meta = read_meta(place)
+            kept |= {meta.index.name, meta.names.name}
+        for name in set(os.listdir(place)) - kept:  # noqa: PTH208
+            if _OURS.fullmatch(name):
+                (place / name).unlink()
+
+
+def read(place: Path, device: torch.device) -> tuple[Meta, list[str], Neighbours]:
+    """Return what is known of an index, its names and its vectors.
+
+    Digests are looked at before anything else is made of a file.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    meta = read_meta(place)
+    try:
+        if meta.index.sha256 is None:
+            warnings.warn(_unprotected(place), stacklevel=3)
+        names = read_names(place / meta.names.name, meta)
+        return meta, names, _neighbours(place / meta.index.name, meta, device)
+    except UserError:
+        if read_meta(place) == meta:
+            raise
+    return read(place, device)  # it was replaced in between
+
+
+def _unprotected(place: Path) -> str:
+    return printable(
+        f"{place}: this index has no digests, so damage to it may go unnoticed; "
+        "build it again with zoo index"
+    )
+
+
+def _neighbours(path: Path, meta: Meta, device: torch.device) -> Neighbours:
+    try:
+        check_regular(path)
+        if meta.index.sha256 is not None and file_digest(path) != meta.index.sha256:
+            raise damaged(path, "it is not the file that meta.json tells of")
+        neighbours = Neighbours.read(path, meta.kind, device)
+    except OSError as error:
+        raise damaged(path, error.strerror or str(error)) from error
+    if (neighbours.count, neighbours.size) != (meta.count, meta.embedding_size):
+        raise damaged(path, "it is not the file that meta.json tells of")
+    neighbours.value = meta.value
+    return neighbours
 
 
 def read_meta(place: Path) -> Meta:
@@ -116,7 +242,7 @@ def read_meta(place: Path) -> Meta:
     path = place / META
     shown = printable(str(place))
     try:
-        return Meta.model_validate(_read_json(path))
+        return Meta.model_validate(_content(path))
     except FileNotFoundError as error:
         raise UserError(f"{shown}: no index; zoo index makes one") from error
     except NotADirectoryError as error:
@@ -129,14 +255,37 @@ def read_meta(place: Path) -> Meta:
         raise damaged(path, str(error)) from error
 
 
-def read_names(path: Path, count: int) -> list[str]:
+def _content(path: Path) -> Any:
+    """Return what ``meta.json`` holds, in the form of today, with its seal looked at.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged.
+    """
+    content = json.loads(read_bytes(path, _MOST_META))
+    if not isinstance(content, dict):
+        return content
+    if "seal" not in content and "bytes" in content:  # before there were digests
+        unknown = {"bytes": None, "sha256": None}
+        files = {"index": _OLD_INDEX, "names": _OLD_NAMES}
+        return content | {key: {"name": name, **unknown} for key, name in files.items()}
+    if content.get("seal") != _seal(content):
+        raise ValueError("it is no longer what was written")
+    return content
+
+
+def read_names(path: Path, meta: Meta) -> list[str]:
     """Return the names; what leads out of the folder of images is refused."""
+    known = meta.names
     try:
-        names = _read_json(path)
+        data = read_bytes(path, _MOST_NAMES if known.bytes is None else known.bytes)
+        if known.sha256 not in (None, hashlib.sha256(data).hexdigest()):
+            raise ValueError("it is not the file that meta.json tells of")
+        names = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(path, str(error)) from error
-    if not isinstance(names, list) or len(names) != count:
-        raise damaged(path, f"it does not hold {count} names")
+    if not isinstance(names, list) or len(names) != meta.count:
+        raise damaged(path, f"it does not hold {meta.count} names")
     for name in names:
         if not isinstance(name, str) or "\0" in name or _leads_out(PurePosixPath(name)):
             raise damaged(path, f"{str(name)[:60]!r} is no name of an image")
@@ -145,10 +294,6 @@ def read_names(path: Path, count: int) -> list[str]:
 
 def _leads_out(name: PurePosixPath) -> bool:
     return name.is_absolute() or ".." in name.parts
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def damaged(path: Path, why: str) -> UserError:
@@ -165,20 +310,19 @@ def check_place(place: Path) -> None:
     shown = printable(str(place))
     try:
         there = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
-        strange = [n for n in there if n not in _FILES or not (place / n).is_file()]
+        strange = [n for n in there if not _OURS.fullmatch(n) or (place / n).is_dir()]
         if strange:
             raise UserError(
                 printable(f"{shown}: has other files than an index, such as {strange[0]}")
                 + "; name a folder that is new, empty or an index"
             )
-        if there and not _looks_like_one(place):
+        if META in there and not _looks_like_one(place):
             raise UserError(f"{shown}: has a {META} that is none of an index; move it away")
+        if META not in there and {_OLD_INDEX, _OLD_NAMES} & {*there}:
+            raise UserError(f"{shown}: has files that may be of an index, but no {META}; move them")
         if place.is_symlink():
             raise UserError(f"{shown}: is a symbolic link; name the folder itself")
-        place.absolute().parent.mkdir(parents=True, exist_ok=True)
-        trial = _beside(place, "try")
-        trial.mkdir()
-        trial.rmdir()
+        _try_to_write(place)
     except UserError:
         raise
     except NotADirectoryError as error:
@@ -187,13 +331,18 @@ def check_place(place: Path) -> None:
         raise cannot_write(place, error) from error
 
 
+def _try_to_write(place: Path) -> None:
+    place.absolute().parent.mkdir(parents=True, exist_ok=True)
+    if place.exists():
+        check_folder(place / META)
+    else:
+        place.mkdir()
+        place.rmdir()
+
+
 def _looks_like_one(place: Path) -> bool:
     try:
-        return {"embedding_size", "network"} <= set(_read_json(place / META))
+        content = json.loads(read_bytes(place / META, _MOST_META))
+        return {"embedding_size", "network"} <= set(content)
     except (OSError, ValueError, TypeError, RecursionError):
         return False
-
-
-def _beside(place: Path, what: str) -> Path:
-    place = place.absolute()
-    return place.with_name(f".{place.name}.{uuid.uuid4().hex}.{what}")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from zoo.errors import UserError
@@ -38,8 +39,11 @@ class Shape(NamedTuple):
 
 
 def arrange(labels: Tensor, gallery_labels: Tensor) -> tuple[Tensor, Tensor, list[Shape]]:
-    """Number the classes by shape, and return the numbers of both sides' items, and the shapes."""
-    values, ids = torch.unique(torch.cat([labels, gallery_labels]), return_inverse=True)
+    """Number the classes by shape, and return the numbers of both sides' items, and the shapes.
+
+    Labels may be of any kinds of integer, one kind on each side.
+    """
+    values, ids = torch.unique(torch.cat(_alike(labels, gallery_labels)), return_inverse=True)
     sides = ids.split([len(labels), len(gallery_labels)])
     sizes = torch.stack([torch.bincount(side, minlength=len(values)) for side in sides], dim=1)
     shapes, kind, many = torch.unique(sizes, dim=0, return_inverse=True, return_counts=True)
@@ -59,6 +63,25 @@ def by_class(vectors: Tensor, classes: Tensor) -> tuple[Items, Tensor]:
     return Items(exact, exact.float(), classes), order
 
 
+def _alike(labels: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Return labels of two sides as int64 numbers that are equal exactly where they are.
+
+    No type has both those of int64 below 0 and those of uint64 above its half: float64, which NumPy
+    takes for both, mixes up neighbours, and int64 the ends.
+    """
+    if (labels.dtype == torch.uint64) == (others.dtype == torch.uint64):
+        return labels.long(), others.long()
+    sides = [torch.stack([x.long(), _beyond_int64(x)]) for x in (labels, others)]
+    _, ids = torch.unique(torch.cat(sides, 1), dim=1, return_inverse=True)
+    mine, theirs = ids.split([len(labels), len(others)])
+    return mine, theirs
+
+
+def _beyond_int64(labels: Tensor) -> Tensor:
+    """Return 1 for labels that are below 0 as int64 only for want of room, 0 for others."""
+    return ((labels.long() < 0) & (labels.dtype == torch.uint64)).long()
+
+
 def blocks(length: int, step: int) -> list[slice]:
     """Cut ``range(length)`` into blocks of ``step``, and one of what remains."""
     step = max(1, step)
@@ -68,7 +91,9 @@ def blocks(length: int, step: int) -> list[slice]:
 def check_items(
     vectors: Array, labels: Array, name: str = "embeddings", like: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return vectors (n, d) as floats of 32 or 64 bits and labels (n,) as int64, on one device.
+    """Return vectors (n, d) as floats of 32 or 64 bits and labels (n,), on one device.
+
+    Labels keep their kind of integer: see :func:`arrange`.
 
     ``like`` is what they must fit: on its device, with its number of dimensions.
     """
@@ -76,8 +101,7 @@ def check_items(
     vectors, labels = _tensor(vectors, name), _tensor(labels, label_name)
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise UserError(f"{name} must be floats of shape (items, dimensions); {_got(vectors)}")
-    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype in _NOT_INTEGERS:
-        raise UserError(f"{label_name} must be integers of shape (items,); {_got(labels)}")
+    _check_labels(labels, label_name)
     if len(vectors) != len(labels):
         raise UserError(f"{len(vectors)} {name} do not go with {len(labels)} {label_name}")
     if vectors.numel() == 0:
@@ -93,7 +117,23 @@ def check_items(
     if vectors.dtype.itemsize < 4:
         vectors = vectors.float()
     _check_finite(vectors, name)
-    return vectors, labels.to(device, torch.int64)
+    return vectors, labels.to(device)
+
+
+def check_labels(labels: Array, name: str = "labels") -> NDArray[Any]:
+    """Return labels (n,), of any kind of integer, as an array of NumPy.
+
+    Raises:
+        UserError: they are something else.
+    """
+    found = _tensor(labels, name)
+    _check_labels(found, name)
+    return found.cpu().numpy()
+
+
+def _check_labels(labels: Tensor, name: str) -> None:
+    if labels.ndim != 1 or labels.is_floating_point() or labels.dtype in _NOT_INTEGERS:
+        raise UserError(f"{name} must be integers of shape (items,); {_got(labels)}")
 
 
 def _tensor(given: Array, name: str) -> Tensor:

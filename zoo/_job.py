@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
 from zoo import _signals, _yaml
-from zoo.errors import UserError
+from zoo.errors import UserError, out_of_memory
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import BusyError
 from zoo.schema import Config
@@ -119,16 +119,10 @@ class _RelayedReport(TrainingReport):
     """Tells where a training is."""
 
     reporter: Relay
-    iteration: int
-
-    def __init__(self, reporter: Relay, bar: Any, start: int, total: int) -> None:
-        super().__init__(reporter, bar, start, total)
-        self.iteration = start
 
     def advance(self) -> None:
         """Count one iteration."""
         super().advance()
-        self.iteration += 1
         self.reporter.tell.now_and_then(state="training", iteration=self.iteration)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
@@ -161,15 +155,11 @@ def _has_diverged(error: Exception) -> bool:
 
 def _expected(error: Exception) -> str | None:
     """Return why a run failed, if that is nobody's mistake in the program."""
-    import torch
-
-    from zoo.train import OUT_OF_MEMORY, DivergedError
+    from zoo.train import DivergedError
 
     if isinstance(error, UserError | DivergedError):
         return str(error)
-    if isinstance(error, torch.cuda.OutOfMemoryError):
-        return OUT_OF_MEMORY
-    return None
+    return out_of_memory(error)
 
 
 def _plain(text: str) -> Any:

@@ -9,13 +9,14 @@ cannot promise which neighbours they find, so that is measured.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from zoo import _faiss
+from zoo._files import open_regular
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -40,6 +41,7 @@ _PER_LIST = 39  # vectors that FAISS wants of a list of IVF, to find its centre
 _SEEN_PER_LIST = 64  # and how many it takes
 _AT_A_TIME = 10_000  # vectors that are added, to show progress
 _BLOCK_BYTES = 64 << 20  # of candidates in float64
+_AT_ONCE = 1 << 20  # bytes that are read or written
 
 
 class Trial(NamedTuple):
@@ -108,29 +110,32 @@ class Neighbours:
         """Return the index in a file.
 
         Raises:
-            UserError: there is none that can be read.
+            OSError: there is no such file.
+            UserError: it is no index that can be read.
         """
         faiss = _faiss.module("a search")
         try:
-            index = faiss.read_index(str(path))
+            # FAISS opens no path that is not ASCII on Windows, and none that is no text anywhere.
+            with open_regular(path) as file:
+                index = faiss.read_index(faiss.PyCallbackIOReader(file.read, _AT_ONCE))
             if not isinstance(index, getattr(faiss, _CLASSES[kind])):
                 raise TypeError(type(index).__name__)
             return cls(index, kind, device)
-        except (RuntimeError, TypeError, AttributeError, MemoryError) as error:
+        except (OSError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
             raise UserError(
                 f"{path}: not an index of kind {kind} that can be read; build it again with "
                 "zoo index"
             ) from error
 
-    def write(self, path: Path) -> None:
-        """Write the index, which :meth:`read` reads.
+    def write(self, file: BinaryIO) -> None:
+        """Write the index to an open file, from which :meth:`read` reads it.
 
         Raises:
             OSError: it cannot be written.
         """
         faiss = _faiss.module("an index")
         try:
-            faiss.write_index(self._index, str(path))
+            faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write, _AT_ONCE))
         except RuntimeError as error:
             raise OSError(0, " ".join(str(error).split())[-200:]) from error
 

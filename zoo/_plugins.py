@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zoo import registry
 from zoo._words import printable
@@ -19,7 +19,7 @@ _REGISTERED = "registered in "
 def plugins_of(config: Config) -> dict[str, str]:
     """Return of which plugins the components of a config are, by kind, as results keep it."""
     data = config.model_dump()
-    named = {kind: dig(data, (*keys, "name")) for keys, kind in COMPONENTS.items()}
+    named: dict[Kind, Any] = {kind: dig(data, (*keys, "name")) for keys, kind in COMPONENTS.items()}
     found = {kind: plugin_of(kind, name) for kind, name in named.items() if name is not None}
     return {kind: plugin for kind, plugin in found.items() if plugin is not None}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-from pathlib import Path
 
+from zoo._files import MOST_TEXT, read_bytes
 from zoo._source import find_spec
 
 PARTS = ("distances", "reducers", "regularizers")
@@ -38,7 +38,7 @@ def _exports(folder: str) -> dict[str, str]:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return {}
-    tree = ast.parse(Path(spec.origin).read_bytes())
+    tree = ast.parse(read_bytes(spec.origin, MOST_TEXT))
     return {
         alias.name: f"{package}.{node.module}:{alias.name}"
         for node in tree.body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -22,12 +22,24 @@ def full_float32(device: torch.device) -> Iterator[None]:
         older = "highest"
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(device.type):
             yield
     finally:
         torch.set_float32_matmul_precision(older)
         for switch, precision in zip(newer, before, strict=True):
             switch.fp32_precision = precision
+
+
+def without_autocast(kind: str) -> torch.autocast | nullcontext[None]:
+    """Return what ends autocast on a kind of device; nothing where it is not on."""
+    return torch.autocast(kind, enabled=False) if _is_on(kind) else nullcontext()
+
+
+def _is_on(kind: str) -> bool:
+    try:
+        return torch.is_autocast_enabled(kind)
+    except RuntimeError:  # there is none for this kind: before torch 2.5, for mps
+        return False
 
 
 def upcast(x: Tensor) -> Tensor:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from zoo._checked import checked
 
 Spread = Literal["std", "ci"]
 
@@ -57,7 +59,8 @@ class Score:
         return self.show()
 
 
-def average(recalls: Sequence[dict[str, float]]) -> dict[int, Score]:
+@checked
+def average(recalls: Sequence[Mapping[str, float]]) -> dict[int, Score]:
     """Return the score by K, of fractions by K of some seeds."""
     ks = sorted({int(k) for recall in recalls for k in recall})
     return {

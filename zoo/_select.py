@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from zoo._board import Board, Result, Row
+from zoo._checked import choose
 from zoo._words import printable
 from zoo.errors import UserError, did_you_mean
 
@@ -44,6 +45,7 @@ def matching(results: Iterable[Result], wanted: Mapping[str, Sequence[str]]) -> 
     """
     found = list(results)
     for what, patterns in wanted.items():
+        choose("filter", what, _WHAT)
         if not patterns:
             continue
         names = {name for result in found for name in _WHAT[what](result)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -109,9 +108,11 @@ def _section(loc: tuple[Key, ...]) -> list[type[BaseModel]]:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for part in get_args(annotation) for model in _models(part)]
+    """Return the sections that an annotation speaks of."""
+    if get_args(annotation):  # also of list[int], which passes for a class on Python 3.10
+        return [model for part in get_args(annotation) for model in _models(part)]
+    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return [annotation] if is_section else []
 
 
 def _tag(model: type[BaseModel]) -> str | None:

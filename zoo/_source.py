@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 import sys
@@ -11,6 +12,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
+
+from zoo._files import MOST_TEXT, read_bytes
 
 _NO_SENTENCE = re.compile(r"^(?:[\w #]*:|[-=*#].*|\W*|\w+://\S*)$")
 
@@ -43,7 +46,7 @@ def read(target: str) -> Text:
     if path is None:
         return Text(broken=f"there is no module {module}")
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = _parsed(path)
     except (SyntaxError, ValueError, OSError) as error:
         return Text(broken=f"{type(error).__name__}: {error}")
     broken = _import_problem(tree) or (None if name else no_class(module))
@@ -148,6 +151,17 @@ def _find_source(module: str) -> Path | None:
     return Path(spec.origin)
 
 
+def _parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which is parsed again if it has changed."""
+    there = path.stat()
+    return _tree(path, there.st_mtime_ns, there.st_size)
+
+
+@functools.lru_cache(maxsize=64)  # a sweep asks for the same few a thousand times
+def _tree(path: Path, changed: int, size: int) -> ast.Module:
+    return ast.parse(read_bytes(path, MOST_TEXT))
+
+
 def _definition(module: str, name: str) -> tuple[str, ast.AST]:
     """Return what a name of a module stands for, and the module that says so, through imports.
 
@@ -156,7 +170,7 @@ def _definition(module: str, name: str) -> tuple[str, ast.AST]:
     """
     path = _find_source(module)
     found: list[tuple[str, ast.AST]] = []
-    for node in ast.parse(path.read_bytes()).body if path else []:
+    for node in _parsed(path).body if path else []:
         if isinstance(node, ast.ClassDef) and node.name == name and not node.decorator_list:
             found.append((module, node))
         elif isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from zoo._board import Row
+from zoo._notebook import Shown
 from zoo._scores import Score, Spread
 from zoo._words import printable
 from zoo.schema import MEASURES
@@ -73,8 +74,8 @@ class Line:
         return [entry.experiment for entry in self.entries if entry.experiment]
 
 
-@dataclass(frozen=True)
-class Table:
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
     """A table.
 
     Attributes:
@@ -100,6 +101,9 @@ class Table:
     remarks: tuple[str, ...] = ()
     spread: Spread = "std"
     digits: int = 2
+
+    def _as_tables(self) -> list[Table]:
+        return [self]
 
     @property
     def notes(self) -> list[str]:

@@ -25,11 +25,12 @@ def render(tables: Iterable[Table]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for table in tables:
-        writer.writerows([_safe(value) for value in line] for line in _lines(table))
+        writer.writerows([_safe(value) for value in line] for line in rows(table))
     return out.getvalue()
 
 
-def _lines(table: Table) -> Iterator[Sequence[Any]]:
+def rows(table: Table) -> Iterator[Sequence[Any]]:
+    """Yield what a table holds, in the order of ``COLUMNS``."""
     for line in table.lines:
         for group, entry in zip(table.groups, line.entries, strict=True):
             row = entry.experiment

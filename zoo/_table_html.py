@@ -36,6 +36,16 @@ sup { line-height: 0 }
 figcaption { color: var(--faint); max-width: 60rem; margin-top: .5rem }
 figcaption p { margin: .2rem 0 }
 """
+_FRAGMENT_STYLE = """
+.zoo figure { margin: 0 0 1rem }
+.zoo .wide { overflow-x: auto }
+.zoo table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+.zoo caption, .zoo th, .zoo td { text-align: left }
+.zoo caption { font-weight: 600 }
+.zoo .number { text-align: right; white-space: nowrap }
+.zoo .below > *, .zoo figcaption { opacity: .75 }
+.zoo figcaption p { margin: .2rem 0 }
+"""
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -57,6 +67,12 @@ _PAGE = """<!doctype html>
 def render(tables: Iterable[Table]) -> str:
     """Return tables as a page."""
     return _PAGE.format(style=_STYLE, tables="".join(_figure(layout(table)) for table in tables))
+
+
+def fragment(tables: Iterable[Table]) -> str:
+    """Return tables as a part of somebody else's page, such as a notebook."""
+    figures = "".join(_figure(layout(table)) for table in tables)
+    return f'<div class="zoo"><style>{_FRAGMENT_STYLE}</style>\n{figures}</div>'
 
 
 def _figure(grid: Grid) -> str:

@@ -9,13 +9,13 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zoo._files import alone, cannot_write
+from zoo._files import alone, cannot_write, open_regular
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -113,7 +113,7 @@ def _extract(archive: Path, tree: _Tree, reporter: Reporter) -> None:
         OSError: the disk does not take it.
     """
     try:
-        file = archive.open("rb")
+        file = open_regular(archive)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{str(archive)!r}: cannot be read ({reason})") from error
@@ -130,15 +130,12 @@ def _extract(archive: Path, tree: _Tree, reporter: Reporter) -> None:
         raise UserError(f"{archive}: holds no files")
 
 
-def _bar(reporter: Reporter) -> Progress:
-    return Progress(
+def _bar(reporter: Reporter) -> AbstractContextManager[Progress]:
+    return reporter.bar(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[files]}"),
         TimeRemainingColumn(compact=True),
-        console=reporter.console,
-        transient=True,
-        disable=not reporter.live,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Collection
 
 from zoo._yaml import inline, kind_of
@@ -45,7 +46,10 @@ def show(value: object) -> str:
     """Return a value as a config would have it, cut short."""
     if isinstance(value, dict | list):
         return "a map" if isinstance(value, dict) else "a list"
-    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    try:
+        text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
+    except ValueError:  # Python writes no whole numbers of more than 4,300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -57,8 +61,19 @@ def as_setting(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text that cannot steer a terminal, whoever wrote it."""
+    """Return a text on one line that cannot steer a terminal, whoever wrote it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def harmless(text: str) -> str:
+    """Return a text of any lines that cannot steer a terminal; spaces of any width stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or _is_space(c) else printable(c) for c in text)
+
+
+def _is_space(character: str) -> bool:
+    return unicodedata.category(character) == "Zs"
 
 
 def hint(key: str, known: Collection[str]) -> str:

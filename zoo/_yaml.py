@@ -21,7 +21,9 @@ Keys = tuple[Key, ...]
 MAX_BYTES = 1_000_000
 MAX_VALUES = 10_000
 MAX_DEPTH = 50
+_MAX_DIGITS = 1000  # of a number; Python writes no whole numbers of more than 4,300
 
+_INDEX = re.compile("^[0-9]+$")
 _PREFIX = "tag:yaml.org,2002:"
 # The core schema of YAML 1.2: kind, pattern, and the characters that such a scalar can begin with.
 _CORE = (
@@ -86,10 +88,19 @@ class Node:
         return node.place
 
 
-def read(path: Path, file: str, problems: list[Problem]) -> Node | None:
-    """Read a file, called ``file`` in messages; None where nothing could be made of it."""
+def read(path: Path, file: str, problems: list[Problem], *, pipe: bool = False) -> Node | None:
+    """Read a file, called ``file`` in messages; None where nothing could be made of it.
+
+    Args:
+        path: the file.
+        file: what messages call it.
+        problems: what is found is added here.
+        pipe: whether it may be a pipe, which waits for whoever writes into it.
+    """
+    from zoo._files import open_regular  # which needs this module
+
     try:
-        with path.open("rb") as stream:
+        with path.open("rb") if pipe and path.is_fifo() else open_regular(path) as stream:
             raw = stream.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             problems.append(Problem(Place(file), (), "is larger than 1 MB: not a config"))
@@ -150,21 +161,25 @@ def inline(value: Any) -> str:
 
 
 def _write(data: Any, flow: bool | None, width: float) -> str:
-    text: str = yaml.dump(
-        data,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=flow,
-        width=width,
-    )
+    text: str = ""
+    for as_it_is in (True, False):  # a text that could steer a terminal is written in escapes
+        text = yaml.dump(
+            data,
+            Dumper=_Dumper,
+            sort_keys=False,
+            allow_unicode=as_it_is,
+            default_flow_style=flow,
+            width=width,
+        )
+        if text.replace("\n", "").isprintable():
+            break
     return text
 
 
 def keys_of(dotted: str) -> Keys:
     """Return the keys that ``evaluate.ks.0`` names."""
     parts = dotted.strip().split(".")
-    return tuple(int(p) if p.isdigit() and kind_of(p) == "int" else p for p in parts)
+    return tuple(int(p) if len(p) <= _MAX_DIGITS and _INDEX.match(p) else p for p in parts)
 
 
 def nest(keys: Keys, node: Node) -> Node:
@@ -336,14 +351,14 @@ class _Converter:
             return None
         if kind == "bool":
             return text.lower() == "true"
-        try:
-            if kind == "int":
-                return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-            if kind == "float":
-                special = text.lower().endswith((".inf", ".nan"))
-                return float(text.replace(".", "") if special else text)
-        except ValueError:  # Python reads no whole numbers of more than 4,300 digits
+        if kind in ("int", "float") and len(text) > _MAX_DIGITS:
             self._report(node, keys, f"the number {text[:20]}... is too long")
+            return text
+        if kind == "int":
+            return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        if kind == "float":
+            special = text.lower().endswith((".inf", ".nan"))
+            return float(text.replace(".", "") if special else text)
         return text
 
     def _check_tag(self, node: yaml.Node, keys: Keys, *accepted: str) -> str:

@@ -39,10 +39,13 @@ class Preprocess:
 
 @runtime_checkable
 class ImageDataset(Protocol):
-    """A map-style data set: ``dataset[i]`` is ``(PIL image in mode RGB or L, label)``.
+    """A map-style data set: ``dataset[i]`` is ``(PIL image, label)``.
 
-    The classes of the train and the test split are disjoint. A data set whose images fit in memory
-    may also have ``images``, a uint8 tensor (N, channels, H, W), from which batches are then cut.
+    Images may differ in mode; RGB and L are taken as they are, others become RGB. The classes of
+    the train and the test split are disjoint. A data set whose images fit in memory may also have
+    ``images``, a uint8 tensor (N, channels, H, W), from which batches are then cut. If it has
+    ``check_pixels`` as well, that is called with the indices of each batch before, and raises a
+    UserError if one of these images is damaged.
 
     Attributes:
         labels: int64 array (N,), known without reading an image; index into ``class_names``.

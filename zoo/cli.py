@@ -1,4 +1,4 @@
-"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else."""
+"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else, as a full disk."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import rich_click as click
 from click.exceptions import Exit
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -31,8 +31,10 @@ from zoo import (
     registry,
 )
 from zoo._arguments import REQUIRED
-from zoo.errors import UserError, did_you_mean, one_of
-from zoo.progress import Reporter, stdout
+from zoo._files import is_wrong_name
+from zoo._words import harmless
+from zoo.errors import MachineError, UserError, did_you_mean, one_of, out_of_memory
+from zoo.progress import Reporter, echo, mend_size, stderr, stdout
 
 if TYPE_CHECKING:
     from zoo.checks import Report
@@ -40,7 +42,33 @@ if TYPE_CHECKING:
     from zoo.schema import Config
 
 
-@click.group(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+_TOO_LONG = re.compile(r"(\S{100})\S{4096,}(\S{100})")  # for a message; longer than any path
+
+
+class _App(click.RichGroup):
+    """The command; what it says of its arguments cannot steer the terminal."""
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        with _harmless_usage():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _harmless_usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _harmless_usage() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = harmless(error.message)
+        raise
+
+
+@click.group(
+    cls=_App, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, message="metric-zoo %(version)s")
 @click.rich_config({"text_markup": "rich", "text_paragraph_linebreaks": "\n\n"})
 def app() -> None:
@@ -60,27 +88,50 @@ app.add_command(_cli_report.plot)
 def main() -> None:
     """Run the command; say what was wrong with the input in words, not in a traceback."""
     _prepare_streams()
+    mend_size()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _Warnings()
             try:
-                app()
+                app(prog_name="zoo")  # however it was started
             finally:
                 sys.stdout.flush()
-    except UserError as error:
-        if os.environ.get("ZOO_TRACEBACK"):
-            traceback.print_exception(error)
-        _complain(str(error))
-        sys.exit(2)
-    except OSError as error:
-        if os.environ.get("ZOO_TRACEBACK"):
-            traceback.print_exception(error)
-        if error.filename is not None:  # of the machine, not of the input: no right, no room
-            _complain(f"{str(error.filename)!r}: {error.strerror or error}")
-            sys.exit(1)
-        _complain(f"the output cannot be written: {error.strerror}")
+    except Exception as error:  # noqa: BLE001 - Python would print it as it is
+        sys.exit(_explain(error))
+
+
+def _explain(error: Exception) -> int:
+    """Say what ended the command, in words where it is not a mistake in the program.
+
+    Returns:
+        the exit status.
+    """
+    said = _in_words(error)
+    if said is None or os.environ.get("ZOO_TRACEBACK"):
+        _complain("".join(traceback.format_exception(error)), "")
+    if said is not None:
+        _complain(said)
+    if isinstance(error, OSError) and error.filename is None:
         sys.stdout = _nowhere()  # what is left would fail at exit again
-        sys.exit(1)
+    return 2 if _is_of_the_input(error) else 1
+
+
+def _is_of_the_input(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.filename is not None and is_wrong_name(error)
+    return isinstance(error, UserError) and not isinstance(error, MachineError)
+
+
+def _in_words(error: Exception) -> str | None:
+    """Return what is said instead of a traceback."""
+    if isinstance(error, UserError):
+        return str(error)
+    full = out_of_memory(error)
+    if full is None and isinstance(error, OSError):
+        if error.filename is None:
+            return f"the output cannot be written: {error.strerror}"
+        return f"{str(error.filename)!r}: {error.strerror or error}"  # no right, no room
+    return full
 
 
 def _prepare_streams() -> None:
@@ -232,10 +283,8 @@ def _run(
     checked: Config, overrides: list[str], restart: bool, reporter: Reporter
 ) -> dict[str, Any]:
     """Run an experiment; say what ended it and how to go on, if that is not its last iteration."""
-    import torch
-
     from zoo import _signals, environment, runner
-    from zoo.train import OUT_OF_MEMORY, DivergedError
+    from zoo.train import DivergedError
 
     environment.keep_freed_memory()
     _signals.end_as_ctrl_c_does()
@@ -245,9 +294,6 @@ def _run(
         raise KeyboardInterrupt(str(error)) from None
     except DivergedError as error:
         _complain(str(error))
-        raise Exit(1) from None
-    except torch.cuda.OutOfMemoryError:
-        _complain(OUT_OF_MEMORY)
         raise Exit(1) from None
 
 
@@ -346,16 +392,16 @@ def show(kind: str, name: str | None) -> None:
 @click.argument(
     "names",
     nargs=-1,
-    metavar="[NAME]... [KEY=VALUE]...",
-    help="Names that `zoo list losses` shows, pml.<ClassName>, or module:Class; and arguments for "
-    "one of them, such as scale=32.",
+    metavar="[KIND] [NAME]... [KEY=VALUE]...",
+    help="A kind (losses, by default; miners, samplers, backbones, datasets); then names that `zoo "
+    "list` shows, pml.<ClassName>, or module:Class; and arguments for one of them, as scale=32.",
 )
 @click.option(
     "-a",
     "--all",
     "everything",
     is_flag=True,
-    help="Every loss that `zoo list losses` shows.",
+    help="Every one of the kind that `zoo list` shows.",
 )
 @click.option(
     "--only", multiple=True, metavar="CHECK", help="This check alone; may be given again."
@@ -366,34 +412,40 @@ def show(kind: str, name: str | None) -> None:
 def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_them: bool) -> None:
     """Put losses through checks: gradients, symmetries, hard numbers, memory, learning.
 
-    A check that fails shows the smallest batch that it fails on. Ends with status 1 if a loss fails
-    a check, or passes one that it says it cannot.
+    Miners, samplers, backbones and data sets have checks of their own. A check that fails shows the
+    smallest batch that it fails on. Ends with status 1 if a component fails a check, or passes one
+    that it says it cannot.
 
     Examples: [cyan]zoo check ice[/], [cyan]zoo check pml.NTXentLoss temperature=0.01[/],
-    [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/]
+    [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/],
+    [cyan]zoo check samplers m_per_class classes=4 per_class=2[/]
     """
+    kind: registry.Kind = "losses"
+    if names and names[0] in registry.KINDS:
+        kind, names = _kind(names[0]), names[1:]
     if list_them:
-        stdout().print(_checks())
+        stdout().print(_checks(kind))
         return
     wanted = list(dict.fromkeys(name for name in names if "=" not in name))
     settings = [name for name in names if "=" in name]
-    everyone = [name for name in registry.names("losses") if everything and name not in wanted]
+    everyone = [name for name in registry.names(kind) if everything and name not in wanted]
+    noun = registry.noun_of(kind)
     if not wanted + everyone:
-        raise UserError("name a loss to check, or give --all")
+        raise UserError(f"name a {noun} to check, or give --all")
     if settings and len(wanted + everyone) > 1:
-        raise UserError(f"{settings[0]}: arguments are for one loss; check it alone")
+        raise UserError(f"{settings[0]}: arguments are for one {noun}; check it alone")
     arguments = _arguments(settings)
-    reports = [_check(name, arguments, only) for name in wanted]
+    reports = [_check(kind, name, arguments, only) for name in wanted]
     broken = []
     for name in everyone:
         try:
-            reports.append(_check(name, arguments, only))
+            reports.append(_check(kind, name, arguments, only))
         except UserError as error:
             _complain(f"{name}: {error}")
             broken.append(name)
     bad = [report.name for report in reports if not report.ok] + broken
     if len(reports) + len(broken) > 1:
-        stdout().print(f"{len(reports) + len(broken)} losses, " + _verdict(bad))
+        stdout().print(f"{len(reports) + len(broken)} {kind}, " + _verdict(bad))
     if bad:
         raise Exit(1)
 
@@ -422,25 +474,28 @@ def config_(config: str | None, overrides: tuple[str, ...], schema: bool) -> Non
     if schema:
         from zoo import _editor_schema
 
-        click.echo(json.dumps(_editor_schema.schema(), indent=1, ensure_ascii=False))
+        text = json.dumps(_editor_schema.schema(), indent=1, ensure_ascii=False)
+        echo(text if text == harmless(text) else json.dumps(json.loads(text), indent=1))
         return
 
     if config is None:
         for name in configuration.shipped():
-            click.echo(name)
+            echo(name)
         return
     variants = configuration.load_all(config, overrides)
-    click.echo(configuration.dump_all(variants), nl=False)
+    echo(configuration.dump_all(variants), end="")
 
 
-def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:
-    """Run the checks of one loss under a bar, and print what came of them."""
+def _check(
+    kind: registry.Kind, name: str, arguments: dict[str, Any], only: Sequence[str]
+) -> Report:
+    """Run the checks of one component under a bar, and print what came of them."""
     from zoo import checks
     from zoo._words import counted
 
-    subject = checks.Subject(name, arguments)
+    subject = checks.subject_of(name, arguments, kind)
     found = checks.records(subject, only)
-    total = len(set(only)) or len(checks.CHECKS)
+    total = len(set(only)) or len(checks.CHECKS_OF[kind])
     report = checks.Report(subject.name, tuple(Reporter().track(found, total, subject.name)))
     console = stdout()
     table = Table(title=escape(report.name), title_justify="left", title_style="bold", box=None)
@@ -457,7 +512,7 @@ def _check(name: str, arguments: dict[str, Any], only: Sequence[str]) -> Report:
         if others:
             also = f"[red]the same[/] in {counted(len(others), 'more check')}: {', '.join(others)}"
             console.print(also, soft_wrap=True)
-    console.print(f"\n{escape(str(report))}\n", soft_wrap=True)
+    console.print(f"\n{escape(report.summary)}\n", soft_wrap=True)
     return report
 
 
@@ -484,8 +539,8 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
 
 
 def _complain(message: str, prefix: str = "error: ") -> None:
-    console = Console(stderr=True, highlight=False, emoji=False)
-    console.print(prefix + message, markup=False, soft_wrap=True)
+    shown = _TOO_LONG.sub(r"\1...\2", prefix + message)
+    stderr().print(shown, markup=False, soft_wrap=True)
 
 
 def _kind(name: str) -> registry.Kind:
@@ -493,12 +548,13 @@ def _kind(name: str) -> registry.Kind:
     return name  # type: ignore[return-value]
 
 
-def _checks() -> Table:
-    """Return the table of all checks, in the order in which they are run."""
+def _checks(kind: registry.Kind) -> Table:
+    """Return the table of the checks of a kind, in the order in which they are run."""
     from zoo import checks
 
-    rows = [(name, escape(summary)) for name, summary in checks.summaries().items()]
-    return _table("checks", ("check", "what it requires of a loss"), rows)
+    rows = [(name, escape(summary)) for name, summary in checks.summaries(kind).items()]
+    head = f"what it requires of a {registry.noun_of(kind)}"
+    return _table("checks", ("check", head), rows)
 
 
 def _without_name(kind: str) -> str:

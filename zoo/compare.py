@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from zoo import significance
+from zoo._checked import checked
 from zoo._words import printable
 from zoo.errors import UserError
+from zoo.results import RunFolder
 from zoo.significance import Interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from zoo.results import RunFolder
 
 LEVEL = 0.05
 """A difference is called significant if one as large is rarer than this where there is none."""
@@ -126,6 +127,7 @@ class Tested(NamedTuple):
 Pairs: TypeAlias = "Sequence[tuple[Tested, Tested]]"
 
 
+@checked
 def read(folders: Sequence[RunFolder]) -> list[Tested]:
     """Return finished runs with what comparing them takes.
 
@@ -148,6 +150,7 @@ def _check_belongs(run: Tested) -> None:
             )
 
 
+@checked
 def compare(
     a: Sequence[Tested], b: Sequence[Tested], ks: Sequence[int] | None = None
 ) -> Comparison:
@@ -218,12 +221,11 @@ def classes_of(runs: Sequence[Tested]) -> NDArray[np.int64] | str:
 
 
 def _classes_in_data(run: Tested) -> NDArray[np.int64] | str:
-    from zoo import config, runner
+    from zoo import runner
     from zoo._plugins import check_there
-    from zoo.results import CONFIG
 
     try:
-        settings = config.load_run(run.folder.path / CONFIG)
+        settings = run.folder.config()
         check_there(run.folder, "datasets", settings.dataset.name)
         dataset = runner.build_dataset(settings, "test")
     except UserError as error:

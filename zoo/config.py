@@ -8,6 +8,7 @@ What a config may hold is said in zoo.schema; what a component takes, the regist
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import os
@@ -19,8 +20,10 @@ from typing import Any, Literal, cast
 from pydantic import ValidationError
 
 from zoo import _nested, _overrides, _source, _sweep, _yaml, registry
+from zoo._checked import checked
 from zoo._overrides import COMMAND_LINE, spell_out
 from zoo._sentences import sentence, settings_named
+from zoo._synonyms import meant_by
 from zoo._words import printable, show
 from zoo._yaml import Keys, Node, Place, Problem, keys_of, merge
 from zoo.base import RUNTIME
@@ -28,7 +31,8 @@ from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind
 from zoo.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
 
-_MAX_PARENTS = 20
+_MAX_PARENTS = 20  # files of which each extends the next
+_MAX_BESIDE = 100  # files that one file extends
 _MAX_TOLD = 50  # problems
 SET_BY_RUN = "the run sets it; leave it out"
 
@@ -46,6 +50,7 @@ class Variant:
     settings: dict[str, Any]
 
 
+@checked
 def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read a config of one experiment and check all of it.
 
@@ -67,6 +72,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
     return variants[0].config
 
 
+@checked
 def load_all(
     source: str | Path,
     overrides: Sequence[str] = (),
@@ -125,7 +131,8 @@ def _load_all(
     tree = merge(tree, given)
     entries = _sweep.combine(_sweep.of_file(tree, problems), line, given, problems)
     told = {problem.keys for problem in problems}
-    check = functools.partial(_check, components=components)
+    judged: _Judged = {}
+    check = functools.partial(_check, components=components, judged=judged)
     variants = [_variant(path.stem, tree, entry, told, problems, check) for entry in entries]
     if problems:
         raise _error(list(dict.fromkeys(problems)))
@@ -147,9 +154,26 @@ def _variant(
     for keys, message in check(data):
         if keys not in seen:  # one problem is enough for a place
             seen.add(keys)
-            problems.append(Problem(tree.nearest(keys), keys, message))
+            problems.append(_placed(name, tree, keys, message))
     config = Config.model_construct() if problems else Config.model_validate(data)
     return Variant(config, {dotted: node.plain() for dotted, node in entry.items()})
+
+
+def _placed(name: str, tree: Node, keys: Keys, message: str) -> Problem:
+    """Return a problem with its place.
+
+    An argument is missing in the file that the user named, not in one of ours that it extends.
+    """
+    if not message.startswith("missing argument"):
+        return Problem(tree.nearest(keys), keys, message)
+    setting = f"{_dotted(keys)}={'FOLDER' if keys[-1] == 'root' else '...'}"
+    place = tree.nearest(keys)
+    ours = {_shown(path) for path in _library().values()}
+    if place.file in ours:
+        place = Place(tree.place.file)
+    if place.file in ours:
+        return Problem(Place(name), keys, f"{message}; give it as {setting}")
+    return Problem(place, keys, f"{message}; give it in the file, or as {setting}")
 
 
 def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
@@ -192,6 +216,7 @@ def set_by_run(kind: Kind) -> frozenset[str]:
     return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
 
 
+@checked
 def dump(config: Config) -> str:
     """Return YAML that loads as an equal config."""
     return _yaml.dump(config.resolved())
@@ -236,7 +261,8 @@ class _Files:
         return self._trees[path.resolve()]
 
     def _read(self, path: Path, chain: tuple[Path, ...]) -> Node | None:
-        own = _yaml.read(path, _shown(path), self._problems)
+        named = len(chain) == 1  # by the user, whose shell may give a pipe: <(...)
+        own = _yaml.read(path, _shown(path), self._problems, pipe=named)
         if own is None:
             return None
         if not isinstance(own.value, dict):
@@ -253,9 +279,13 @@ class _Files:
 
     def _parents(self, extends: Node, chain: tuple[Path, ...]) -> list[Node | None]:
         nodes = extends.value if isinstance(extends.value, list) else [extends]
-        if all(isinstance(node.value, str) for node in nodes):
+        named = all(isinstance(node.value, str) for node in nodes)
+        if named and len(nodes) <= _MAX_BESIDE:
             return [self._parent(node, chain) for node in nodes]
-        message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
+        if named:
+            message = f"must be at most {_MAX_BESIDE} files, not {len(nodes):,}"
+        else:
+            message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
         self._problems.append(Problem(extends.place, ("extends",), message))
         return [None]
 
@@ -334,8 +364,16 @@ def _shown(path: Path) -> str:
 # ---- checks
 
 
-def _check(data: dict[str, Any], components: Mapping[Keys, Kind]) -> Iterator[tuple[Keys, str]]:
-    """Yield all that is wrong with a config; where a component is right, fill in its defaults."""
+_Judged = dict[tuple[Keys, str], tuple[list[tuple[Keys, str]], dict[str, Any]]]
+
+
+def _check(
+    data: dict[str, Any], components: Mapping[Keys, Kind], judged: _Judged
+) -> Iterator[tuple[Keys, str]]:
+    """Yield all that is wrong with a config; where a component is right, fill in its defaults.
+
+    What is judged is added: most components are those of the next experiment of a sweep.
+    """
     sound: set[Keys] = set()
     for keys, kind in components.items():
         *sections, key = keys
@@ -344,10 +382,14 @@ def _check(data: dict[str, Any], components: Mapping[Keys, Kind]) -> Iterator[tu
         if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
             continue  # what pydantic will say
         if all(isinstance(argument, str) for argument in spec):
-            found = list(_component_problems(kind, keys, spec))
-            yield from found
-            if not found:
-                parent[key] = _with_defaults(kind, spec)
+            same = keys, repr(spec)
+            if same not in judged:
+                found = list(_component_problems(kind, keys, spec))
+                judged[same] = found, spec if found else _with_defaults(kind, spec)
+            problems, filled = judged[same]
+            yield from problems
+            parent[key] = copy.deepcopy(filled)
+            if not problems:
                 sound.add(keys)
     if ("loss",) in components and not sound.isdisjoint({("loss",), ("miner",)}):
         yield from _untrainable(data, sound)
@@ -365,17 +407,20 @@ def _check(data: dict[str, Any], components: Mapping[Keys, Kind]) -> Iterator[tu
 
 
 def _elsewhere(data: dict[str, Any], keys: Keys) -> str | None:
-    """Return what to say of an unknown key that has its place in another section."""
+    """Return what to say of an unknown key that has another place or another name."""
     key = str(keys[-1])
+    sampler = _arguments("samplers", dig(data, ("sampler", "name"))) - RUNTIME["samplers"]
+    meant = [at for at in meant_by(key, sampler) if at != _dotted(keys)]
     settings = {at: what for at, what in settings_named(key).items() if at != _dotted(keys)}
     components = [
         _dotted((*at, key))
         for at, kind in COMPONENTS.items()
         if key in _arguments(kind, dig(data, (*at, "name"))) - RUNTIME[kind]
     ]
-    places = [*settings, *components]
-    if len(places) == 1 and settings:
-        places = [f"{places[0]} ({settings[places[0]]})"]
+    places = list(dict.fromkeys([*meant, *settings, *components]))
+    described = {**settings_named(places[0].rpartition(".")[2]), **settings} if places else {}
+    if len(places) == 1 and places[0] in described:
+        places = [f"{places[0]} ({described[places[0]]})"]
     return f"unknown key{suggest(places)}" if places else None
 
 
@@ -434,8 +479,6 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
     }
     for argument, message in registry.problems(kind, spec["name"], arguments):
         inner = keys_of(argument or "name")
-        if message.startswith("missing"):
-            message += f"; give it in the file, or as {_dotted((*keys, *inner))}=..."
         yield (*keys, *inner), message
     for argument in spec:
         if argument in set_by_run(kind):

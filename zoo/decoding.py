@@ -10,6 +10,7 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from zoo._files import check_regular
 from zoo.errors import UserError
 
 MAX_PIXELS = 178_956_970  # where Pillow itself refuses an image as a decompression bomb
@@ -77,6 +78,8 @@ def _formats() -> tuple[str, ...]:
 
 def open_image(source: str | Path | BinaryIO, max_pixels: int) -> Image.Image:
     """Open an image without decoding it; Pillow's own limit is another only while that takes."""
+    if isinstance(source, str | Path):
+        check_regular(source)
     with _opening:
         before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
         try:

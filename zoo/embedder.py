@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo import _contracts
+from zoo._precision import without_autocast
 from zoo.base import Backbone, Preprocess
-from zoo.errors import UserError, did_you_mean
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, out_of_memory
 
 Pooling = Literal["avg", "max"]
 Freeze = Literal["none", "batchnorm", "trunk"]
@@ -95,6 +96,7 @@ class Embedder(nn.Module):
         pooling: over the positions of a feature map: their mean or their maximum.
         freeze: ``"batchnorm"`` keeps statistics, scale and shift of every BatchNorm of the backbone
             as they are, in training too; ``"trunk"`` does so with the whole backbone.
+        name: what the backbone is called in messages; by default as its class.
 
     Attributes:
         level_names: what the backbone calls its levels, ``level_names``, else "1", "2", ...
@@ -102,7 +104,8 @@ class Embedder(nn.Module):
         embedding_size: their sum.
 
     Raises:
-        UserError: the backbone is none; an unknown value of an argument.
+        UserError: the backbone is none; an unknown value of an argument; in use, the backbone
+            failed, and the message says on images of which size.
     """
 
     def __init__(
@@ -111,6 +114,7 @@ class Embedder(nn.Module):
         embedding_size: int | None,
         pooling: Pooling = "avg",
         freeze: Freeze = "none",
+        name: str | None = None,
     ) -> None:
         super().__init__()
         _check_choice("pooling", pooling, Pooling)
@@ -135,6 +139,7 @@ class Embedder(nn.Module):
         self.embedding_size = sum(self.level_sizes)
         self.pooling = pooling
         self.freeze = freeze
+        self.name = name or type(backbone).__name__
         for module in self._frozen():
             module.requires_grad_(False)
         self.train()
@@ -147,16 +152,16 @@ class Embedder(nn.Module):
         """Return the pooled features (N, C) of uint8 images (N, 1 or 3, H, W)."""
         pixels = self.preprocessor(images).to(memory_format=self._memory_format())
         with torch.no_grad() if self.freeze == "trunk" else nullcontext():
-            levels = self.backbone(pixels)
+            levels = self._maps(pixels)
             fault = _contracts.levels(levels, self.feature_sizes)
             if fault:
-                raise UserError(f"{type(self.backbone).__name__} {fault}")
+                raise UserError(f"{self.name} {fault}")
             return _side_by_side([self._pool(level) for level in levels])
 
     def project(self, features: Tensor) -> Tensor:
         """Return the embeddings (N, d) of pooled features (N, C)."""
         levels = torch.split(features, self.feature_sizes, dim=1)
-        with _full_precision(features.device.type):
+        with without_autocast(features.device.type):
             projected = [head(level) for head, level in zip(self.heads, levels, strict=True)]
             return _side_by_side(projected)
 
@@ -190,6 +195,18 @@ class Embedder(nn.Module):
     def trunk_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the backbone that are not frozen."""
         return [p for p in self.backbone.parameters() if p.requires_grad]
+
+    def _maps(self, pixels: Tensor) -> tuple[Tensor, ...]:
+        """Return the feature map of each level; say which backbone failed, and on what."""
+        try:
+            return self.backbone(pixels)
+        except UserError:
+            raise
+        except FAILURES as error:
+            if out_of_memory(error):
+                raise
+            size = "x".join(map(str, pixels.shape[-2:]))
+            raise blame(f"{self.name} on images of {size} pixels", error) from error
 
     def _frozen(self) -> Iterator[nn.Module]:
         if self.freeze == "trunk":
@@ -234,10 +251,3 @@ def _check_choice(argument: str, value: str, choices: Any) -> None:
     if value not in known:
         hint = did_you_mean(str(value), known)
         raise UserError(f"{argument} {value!r} is not one of {', '.join(known)}{hint}")
-
-
-def _full_precision(device: str) -> torch.autocast | nullcontext[None]:
-    """Return what ends autocast; asked first, as not every device has it."""
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()

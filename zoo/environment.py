@@ -64,6 +64,17 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def memory() -> int | None:
+    """Return the bytes of memory that a process may have; None where the system does not tell."""
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
+    allowed = limit.read_text(encoding="utf-8").strip() if limit.is_file() else ""
+    return min(pages * size, int(allowed)) if allowed.isdecimal() else pages * size
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep what is freed, for the whole process; elsewhere do nothing.
 

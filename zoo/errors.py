@@ -1,7 +1,9 @@
-"""The one exception that means: what the user gave cannot be used."""
+"""What is raised where something cannot be done, and what is said of it."""
 
 from __future__ import annotations
 
+import errno
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,9 +22,39 @@ FAILURES = (Exception, SystemExit)
 class UserError(ValueError):
     """What the user gave cannot be used; the message says what, where, and what to do.
 
-    The command prints the message without a traceback and ends with status 2. A file with several
+    The command prints the message without a traceback and ends with status 2, but with 1 where it
+    is the machine's fault, see :class:`MachineError`. A file with several
     problems gives one error whose message has a line for each.
     """
+
+
+class MachineError(UserError):
+    """The machine cannot do what was asked: a full disk, a folder that may not be written.
+
+    The input may be right, so the command ends with status 1.
+    """
+
+
+GPU_MEMORY = "the GPU's memory is full: use smaller batches, images or a smaller backbone"
+CPU_MEMORY = (
+    "the memory is full: use smaller batches, images or a smaller backbone, or fewer runs at a time"
+)
+
+_NO_GPU_MEMORY = re.compile(r"MPS backend out of memory|CUDA error: out of memory|_ALLOC_FAILED")
+_NO_CPU_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|bad_alloc|allocate memory")
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """Return what to say where an error means that a memory is full, and what to lower."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    is_torchs = isinstance(error, RuntimeError)
+    if cuda is not None and isinstance(error, cuda.OutOfMemoryError):
+        return GPU_MEMORY
+    if is_torchs and _NO_GPU_MEMORY.search(str(error)):
+        return GPU_MEMORY
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return CPU_MEMORY
+    return CPU_MEMORY if is_torchs and _NO_CPU_MEMORY.search(str(error)) else None
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

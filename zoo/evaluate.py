@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from zoo import _faiss
+from zoo._checked import Count, checked, shown
 from zoo._items import TIE, TILE_SIDE, Array, Items, Shape, arrange, blocks, by_class, check_items
 from zoo._precision import full_float32
 from zoo.errors import UserError, did_you_mean
@@ -48,11 +49,16 @@ class Recall(dict[int, float]):
         unmatched: how many of them have no other item of their class; they score 0.
     """
 
-    def __init__(self, ranks: Tensor, ks: Iterable[int]) -> None:
+    @checked
+    def __init__(self, ranks: Tensor, ks: Iterable[Count]) -> None:
         super().__init__({k: int((ranks <= k).sum()) / len(ranks) for k in ks})
         self.ranks = ranks
         self.queries = len(ranks)
         self.unmatched = int((ranks == NO_MATCH).sum())
+
+    def __repr__(self) -> str:
+        unmatched = f", {self.unmatched} unmatched" if self.unmatched else ""
+        return f"Recall({dict(self)}, {self.queries} queries{unmatched})"
 
 
 def recall_at_k(
@@ -74,6 +80,7 @@ def recall_at_k(
         UserError: as :func:`ranks`, or if ``ks`` are not positive integers.
     """
     ks = _check_ks(ks)
+    _check_backend(backend)
     limit = max(ks) if backend == "faiss" else None
     found = ranks(
         embeddings,
@@ -303,12 +310,17 @@ def _workers(device: torch.device) -> Iterator[Callable[..., Iterable[Any]]]:
         torch.set_num_threads(threads)
 
 
-def _check_options(backend: str, limit: int | None, block: int | None) -> None:
-    if backend not in BACKENDS:
+def _check_backend(backend: str) -> None:
+    if not isinstance(backend, str) or backend not in BACKENDS:
         known = ", ".join(BACKENDS)
         raise UserError(
-            f"unknown backend {backend!r}; there are {known}{did_you_mean(str(backend), BACKENDS)}"
+            f"unknown backend {shown(backend)}; there are {known}"
+            f"{did_you_mean(backend, BACKENDS) if isinstance(backend, str) else ''}"
         )
+
+
+def _check_options(backend: str, limit: int | None, block: int | None) -> None:
+    _check_backend(backend)
     if limit is not None:
         _check_count("limit", limit)
     elif backend == "faiss":
@@ -319,7 +331,7 @@ def _check_options(backend: str, limit: int | None, block: int | None) -> None:
 
 def _check_ks(ks: Iterable[int]) -> tuple[int, ...]:
     if not isinstance(ks, Iterable):
-        raise UserError(f"ks must be positive integers, such as (1, 10, 100); got {ks!r}")
+        raise UserError(f"ks must be positive integers, such as (1, 10, 100); got {shown(ks)}")
     checked = tuple(_check_count("each of ks", k) for k in ks)
     if not checked:
         raise UserError("ks is empty: give at least one K")
@@ -333,5 +345,5 @@ def _check_count(name: str, value: Any) -> int:
     except TypeError:
         number = 0
     if not 0 < number < NO_MATCH:
-        raise UserError(f"{name} must be a positive integer below 2^31 - 1; got {value!r}")
+        raise UserError(f"{name} must be a positive integer below 2^31 - 1; got {shown(value)}")
     return number

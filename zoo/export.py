@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 import importlib
+import io
 import json
 import logging
 import os
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -34,7 +35,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import zoo
-from zoo._files import cannot_write, check_folder
+from zoo._checked import checked
+from zoo._files import cannot_write, check_folder, one_at_a_time, read_json, replace_file
 from zoo._words import printable
 from zoo.embedder import Embedder
 from zoo.errors import UserError, did_you_mean, one_of
@@ -96,6 +98,7 @@ class Exported(NamedTuple):
     difference: Difference
 
 
+@checked
 def export(
     run: str | Path | Trained,
     path: str | Path,
@@ -129,54 +132,93 @@ def export(
     network = _Network(model.embedder)
     real = _test_images(model)
     sides = _sides(model, real)
-    temporary = place.absolute().with_name(f".{uuid.uuid4().hex}{ENDINGS[chosen]}")
+    reporter.say("exporting, which may take a minute")
+    with _explained(model), _quiet():
+        # Not of one image: a one would be taken for a constant.
+        example = torch.zeros(2, 3, *sides, dtype=torch.uint8)
+        written = _WRITE[chosen](network, example, opset)
+        read = _READ[chosen](written)
+        difference = _compare(network, read, _trial_images(real, sides), len(real))
+    _check_difference(difference, place)
+    description = _describe(model, chosen, sides, difference)
+    description["sha256"] = hashlib.sha256(written).hexdigest()
     try:
-        reporter.say("exporting, which may take a minute")
-        with _explained(model), _quiet():
-            # Not of one image: a one would be taken for a constant.
-            _WRITE[chosen](network, torch.zeros(2, 3, *sides, dtype=torch.uint8), temporary, opset)
-            written = _READ[chosen](temporary)
-            difference = _compare(network, written, _trial_images(real, sides), len(real))
-        _check_difference(difference, place)
-        description = _describe(model, chosen, sides, difference)
-        text = json.dumps(description, indent=2) + "\n"
-        temporary.replace(place)
-        place.with_suffix(".json").write_text(text, encoding="utf-8")
+        _save(place, written, json.dumps(description, indent=2) + "\n")
     except OSError as error:
         raise cannot_write(place, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
     return Exported(place, description, difference)
 
 
+def _save(place: Path, network: bytes, description: str) -> None:
+    """Write both files. Whatever ends the process, no description is left of another network."""
+    beside = place.with_suffix(".json")
+
+    def write_network(file: BinaryIO) -> None:
+        _write_out(file, network)
+        beside.unlink(missing_ok=True)  # of the network that is about to be replaced
+
+    def write_description(file: BinaryIO) -> None:
+        _write_out(file, description.encode())
+        replace_file(place, write_network)
+
+    with one_at_a_time(place.absolute().parent):
+        replace_file(beside, write_description)
+
+
+def _write_out(file: BinaryIO, data: bytes) -> None:
+    """Write up to the disk, which may be full, before anything is replaced."""
+    file.write(data)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+@checked
 def snippet(exported: Exported) -> str:
     """Return a few lines of Python that embed a photograph with the file, without the zoo."""
-    name = repr(str(exported.path))
     if exported.description["format"] == "onnx":
         package = "onnxruntime"
         run = [
-            f"session = onnxruntime.InferenceSession({name})",
+            "session = onnxruntime.InferenceSession(file)",
             'embeddings = session.run(None, {"images": pixels})[0]  # float32 (1, d), of length 1',
         ]
     else:
         package = "torch"
         run = [
-            f"network = torch.export.load({name}).module()",
+            "network = torch.export.load(io.BytesIO(file)).module()",
             "embeddings = network(torch.tensor(pixels))  # float32 (1, d), of length 1",
         ]
     lines = [
+        "import hashlib",
+        *["import io"] * (package == "torch"),
+        "from pathlib import Path",
+        "",
         "import numpy as np",
         f"import {package}",
         "from PIL import Image, ImageOps",
         "",
-        'photo = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGBA")',
+        f"file = Path({str(exported.path)!r}).read_bytes()",
+        f'digest = "{exported.description["sha256"]}"',
+        'assert hashlib.sha256(file).hexdigest() == digest, "these lines are of another file"',
+        'photo = ImageOps.exif_transpose(Image.open("photo.jpg"))',
+        *_DEEP_GRAY,
         'paper = Image.new("RGBA", photo.size, "white")',
-        'image = Image.alpha_composite(paper, photo).convert("RGB")',
+        'image = Image.alpha_composite(paper, photo.convert("RGBA")).convert("RGB")',
         *_preparation(**exported.description["preparation"]),
         "pixels = np.asarray(image).transpose(2, 0, 1)[None]  # uint8 (1, 3, H, W)",
         *run,
     ]
     return "\n".join(lines) + "\n"
+
+
+_DEEP_GRAY = (  # as zoo.decoding.to_rgb does
+    'if photo.mode.startswith(("I", "F")):  # gray of more than 8 bits: scaled, not clipped',
+    "    gray = np.nan_to_num(np.array(photo, np.float32), posinf=0, neginf=0)",
+    "    low, high = float(gray.min()), float(gray.max())",
+    '    whites = [1, 255, 65535] if photo.mode == "F" else [65535]',
+    "    fitting = [white for white in whites if low >= 0 and high <= white]",
+    "    low, white = (0, fitting[0]) if fitting else (low, high - low or 1)",
+    "    photo = Image.fromarray(((gray - low) * (255 / white) + 0.5).astype(np.uint8))",
+)
 
 
 def _preparation(
@@ -217,11 +259,12 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
     """Return the format that is meant; see that what it needs is installed."""
     by_ending = {ending: name for name, ending in ENDINGS.items()}
     if format is None and place.suffix not in by_ending:
-        raise UserError(f"{place}: end it in {one_of(list(by_ending))}, or say which format it is")
+        endings = one_of(list(by_ending))
+        raise UserError(printable(f"{place}: end it in {endings}, or say which format it is"))
     chosen = by_ending[place.suffix] if format is None else format
     if chosen not in FORMATS:
         hint = did_you_mean(chosen, FORMATS)
-        raise UserError(f"format {chosen!r}: give {one_of(FORMATS)}{hint}")
+        raise UserError(f"format {printable(repr(chosen))}: give {one_of(FORMATS)}{hint}")
     if chosen == "torch" and opset is not None:
         raise UserError("opset is of ONNX; leave it out for torch.export")
     if opset is not None and opset < _LEAST_OPSET:
@@ -241,7 +284,8 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
 def _check_place(place: Path) -> None:
     """Refuse, before minutes of work, what could not be written."""
     if place.suffix == ".json":
-        raise UserError(f"{place}: the description is called so; let the network end otherwise")
+        shown = printable(str(place))
+        raise UserError(f"{shown}: the description is called so; let the network end otherwise")
     description = place.with_suffix(".json")
     for path in (place, description):
         check_folder(path)
@@ -252,7 +296,7 @@ def _check_place(place: Path) -> None:
 
 def _is_description(path: Path) -> bool:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and {"format", "input", "preparation"} <= found.keys()
@@ -296,7 +340,7 @@ def _trial_images(real: Tensor, sides: tuple[int, int]) -> NDArray[np.uint8]:
     return np.concatenate([real.numpy(), drawn]) if len(real) else drawn
 
 
-def _write_onnx(network: nn.Module, example: Tensor, path: Path, opset: int | None) -> None:
+def _write_onnx(network: nn.Module, example: Tensor, opset: int | None) -> bytes:
     program = torch.onnx.export(
         network,
         (example,),
@@ -308,9 +352,10 @@ def _write_onnx(network: nn.Module, example: Tensor, path: Path, opset: int | No
         verbose=False,
     )
     assert program is not None
-    program.save(str(path))
     if opset is not None:
         _check_opset(opset, program.model.opset_imports[""])
+    written: bytes = program.model_proto.SerializeToString()
+    return written
 
 
 def _check_opset(wanted: int, written: int) -> None:
@@ -319,16 +364,18 @@ def _check_opset(wanted: int, written: int) -> None:
         raise UserError(f"opset {wanted} cannot be had: torch wrote {written}; leave it out")
 
 
-def _write_torch(network: nn.Module, example: Tensor, path: Path, _: int | None) -> None:
+def _write_torch(network: nn.Module, example: Tensor, _: int | None) -> bytes:
     shapes = ({0: torch.export.Dim("batch")},)
     program = torch.export.export(network, (example,), dynamic_shapes=shapes)
-    torch.export.save(program, str(path))
+    buffer = io.BytesIO()  # where the disk is full, torch ends the process
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
 
 
-def _read_onnx(path: Path) -> _Run:
+def _read_onnx(written: bytes) -> _Run:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
 
     def run(images: NDArray[np.uint8]) -> NDArray[np.float32]:
         found: Any = session.run(None, {"images": images})
@@ -337,16 +384,16 @@ def _read_onnx(path: Path) -> _Run:
     return run
 
 
-def _read_torch(path: Path) -> _Run:
-    module = torch.export.load(str(path)).module()
+def _read_torch(written: bytes) -> _Run:
+    module = torch.export.load(io.BytesIO(written)).module()
     return lambda images: module(torch.from_numpy(images)).numpy()
 
 
-_WRITE: dict[Format, Callable[[nn.Module, Tensor, Path, int | None], None]] = {
+_WRITE: dict[Format, Callable[[nn.Module, Tensor, int | None], bytes]] = {
     "onnx": _write_onnx,
     "torch": _write_torch,
 }
-_READ: dict[Format, Callable[[Path], _Run]] = {"onnx": _read_onnx, "torch": _read_torch}
+_READ: dict[Format, Callable[[bytes], _Run]] = {"onnx": _read_onnx, "torch": _read_torch}
 
 
 @torch.no_grad()
@@ -420,7 +467,11 @@ def _describe(
 
 
 def _steps(images: Images) -> list[str]:
-    steps = ["turn upright by EXIF", "convert to RGB, transparency over white"]
+    steps = [
+        "turn upright by EXIF",
+        "scale gray of more than 8 bits to 8: 65535 is white",
+        "convert to RGB, transparency over white",
+    ]
     if images.resize and images.keep_aspect:
         steps.append(f"scale the shorter side to {images.resize} pixels, the other in proportion")
     elif images.resize:
@@ -437,7 +488,7 @@ def _explained(model: Trained) -> Iterator[None]:
     """Say of whatever torch raises that this network cannot be exported."""
     try:
         yield
-    except (UserError, ExportError, OSError):
+    except (UserError, ExportError):
         raise
     except Exception as error:
         name = model.config.model.backbone.name

@@ -9,14 +9,15 @@
     for hit in index.search("query.jpg", k=10)[0]:
         print(hit.rank, hit.cosine, hit.path)
 
-An index is a folder of three files: ``index.faiss``, ``names.json`` (the images, as paths from the
-folder that they are in) and ``meta.json`` (which run, which kind, how it was made).
+An index is a folder of three files: ``meta.json`` (which run, which kind, how it was made, and the
+names and digests of the two others), ``index-*.faiss``, and ``names-*.json`` (the images, as paths
+from the folder that they are in).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,19 +26,17 @@ from numpy.typing import NDArray
 
 import zoo
 from zoo import _faiss
+from zoo._checked import Count, checked
 from zoo._gather import embed_folder, report_unreadable
 from zoo._index_folder import (
-    INDEX,
-    NAMES,
+    About,
     Meta,
     Place,
     Run,
     check_place,
-    damaged,
     found_at,
     place_of,
-    read_meta,
-    read_names,
+    read,
     write,
 )
 from zoo._neighbours import KINDS, Kind, Neighbours, Trial, kind_for
@@ -46,7 +45,7 @@ from zoo.decoding import MAX_PIXELS
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter
 from zoo.train import choose_device
-from zoo.trained import ImageLike, Trained, load
+from zoo.trained import ImageLike, Trained, in_a_list, load
 
 
 class Hit(NamedTuple):
@@ -95,6 +94,10 @@ class Index:
         self._neighbours, self._model, self._device = neighbours, model, device
         self._position = {name: i for i, name in enumerate(names)}
 
+    def __repr__(self) -> str:
+        what = f"{len(self):,} images, {self.kind}, {self.meta.embedding_size}-d"
+        return printable(f"<Index {self.folder}: {what}, of {self.meta.run.name}>")
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -114,6 +117,7 @@ class Index:
             self._model = self._load(None)
         return self._model
 
+    @checked
     def use(self, run: str | Path) -> None:
         """Take the network from a run, wherever it is now.
 
@@ -126,9 +130,10 @@ class Index:
         """Tell whether a file is one of the images."""
         return isinstance(path, Path) and self._position_of(path) is not None
 
+    @checked
     def search(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Iterable[ImageLike],
         k: int = 10,
         *,
         exclude_self: bool = False,
@@ -150,11 +155,12 @@ class Index:
         Raises:
             UserError: an image cannot be read, the run is not there any more, or ``k`` is below 1.
         """
-        found = np.atleast_2d(self.model(images))
-        given: Any = images if isinstance(images, list | tuple) else [images] * len(found)
+        given, _ = in_a_list(images)
+        found = self.model(given)
         paths = [Path(one) if isinstance(one, str | os.PathLike) else None for one in given]
         return self.search_embeddings(found, k, paths=paths, exclude_self=exclude_self)
 
+    @checked
     def search_embeddings(
         self,
         embeddings: NDArray[np.float32],
@@ -223,6 +229,7 @@ class Index:
         return model
 
 
+@checked
 def build(
     run: str | Path | Trained,
     images: str | Path,
@@ -230,8 +237,8 @@ def build(
     *,
     kind: str = "auto",
     device: str = "auto",
-    batch_size: int | None = None,
-    max_pixels: int = MAX_PIXELS,
+    batch_size: Count | None = None,
+    max_pixels: Count = MAX_PIXELS,
     reporter: Reporter | None = None,
 ) -> Index:
     """Index a folder of images: embed all of them, and make of that what can be searched.
@@ -261,18 +268,18 @@ def build(
         model, images, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
     )
     report_unreadable(found, reporter)
-    _check_finite(found.embeddings, model)
     chosen: Kind = kind_for(len(found.names)) if kind == "auto" else kind  # type: ignore[assignment]
     reporter.say(f"indexing  {len(found.names):,} images, {chosen}")
     neighbours = Neighbours.of(found.embeddings, chosen, model.device, reporter)
     trials = neighbours.tune(found.embeddings)
-    meta = _describe(model, found.root, place, neighbours, trials)
-    write(place, found.names, neighbours, meta)
+    about = _describe(model, found.root, place, neighbours, trials)
+    meta = write(place, found.names, neighbours, about, reporter)
     index = Index(place, found.names, neighbours, meta, model, device)
     index.trials, index.unreadable = trials, found.unreadable
     return index
 
 
+@checked
 def open(folder: str | Path, *, run: str | Path | None = None, device: str = "auto") -> Index:
     """Return the index in a folder; its network is loaded when it is first needed.
 
@@ -286,15 +293,7 @@ def open(folder: str | Path, *, run: str | Path | None = None, device: str = "au
         UserError: there is no index, or it is damaged; no such run, or with another network.
     """
     place = Path(folder)
-    meta = read_meta(place)
-    names = read_names(place / NAMES, meta.count)
-    path = place / INDEX
-    if not path.is_file() or path.stat().st_size != meta.bytes:
-        raise damaged(path, "it is not the file that meta.json tells of")
-    neighbours = Neighbours.read(path, meta.kind, choose_device(device))
-    if (neighbours.count, neighbours.size) != (meta.count, meta.embedding_size):
-        raise damaged(path, "it is not the file that meta.json tells of")
-    neighbours.value = meta.value
+    meta, names, neighbours = read(place, choose_device(device))
     index = Index(place, names, neighbours, meta, None, device)
     if run is not None:
         index.use(run)
@@ -307,21 +306,15 @@ def _check_kind(kind: str) -> None:
         raise UserError(f"kind {kind!r}: give {one_of(known)}{did_you_mean(kind, known)}")
 
 
-def _check_finite(embeddings: NDArray[np.float32], model: Trained) -> None:
-    if not np.isfinite(embeddings).all():
-        raise UserError(f"{model.folder.path}: its network gives NaN or infinite embeddings")
-
-
 def _describe(
     model: Trained, images: Path, place: Path, neighbours: Neighbours, trials: Sequence[Trial]
-) -> Meta:
+) -> About:
     run = model.folder.path.resolve()
-    return Meta(
+    return About(
         version=zoo.__version__,
         kind=neighbours.kind,
         embedding_size=neighbours.size,
         count=neighbours.count,
-        bytes=1,
         images=Place(**place_of(images, place)),
         run=Run(**place_of(run, place), name=run.name, digest=model.config.digest()),
         network=model.network_digest(),

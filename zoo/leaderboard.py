@@ -13,14 +13,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 
 from zoo import _select, _shape, _table_runs, _table_shape, _table_text
-from zoo._board import Board, Row, boards
+from zoo._board import Board, Row, boards, check_results
+from zoo._checked import Count, checked, choose
+from zoo._notebook import Shelf
 from zoo._scores import Score, Spread, average
 from zoo._table import Table
 from zoo._words import counted, printable
 from zoo.errors import UserError
+from zoo.progress import Terminal
 from zoo.results import CONFIG, RESULT, RunFolder
 
 __all__ = [
@@ -45,6 +48,7 @@ _WIDTH = 160  # characters of a text that is not for a terminal
 _NAMED = 5  # names that a message tells
 
 
+@checked
 def load(*directories: str | Path) -> list[dict[str, Any]]:
     """Return the results of all finished runs under some directories.
 
@@ -57,6 +61,7 @@ def load(*directories: str | Path) -> list[dict[str, Any]]:
     return [result for directory in directories for result in _load(Path(directory))]
 
 
+@checked
 def tables(
     results: Sequence[dict[str, Any]],
     shape: str = "runs",
@@ -68,7 +73,7 @@ def tables(
     paper: bool = False,
     others: bool = False,
     significance: bool = False,
-) -> list[Table]:
+) -> Shelf[Table]:
     """Return results as tables; what is left out of a published shape is told in a warning.
 
     Args:
@@ -90,19 +95,20 @@ def tables(
         UserError: if nothing is left to show, or an argument does not fit.
     """
     wanted = wanted or {}
-    results = _select.matching(results, wanted)
+    results = _select.matching(check_results(results), wanted)
     if shape == "runs":
         found = boards(results, ["embedding_size" if one == "size" else one for one in apart])
         if sort is not None:
-            found = _select.sort(found, sort)
-        return [_table_runs.table(board, spread, significance) for board in found]
+            found = Shelf(_select.sort(found, sort))
+        return Shelf(_table_runs.table(board, spread, significance) for board in found)
     loaded = _shape.load(shape)
     everywhere = bool(wanted.get("dataset"))
     shaped = _table_shape.table(results, loaded, spread, everywhere, paper, others)
     _tell(shaped, loaded.paper)
-    return [shaped.table]
+    return Shelf([shaped.table])
 
 
+@checked
 def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
     """Return tables as text in one of :data:`FORMATS`.
 
@@ -110,9 +116,15 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
         made: the tables.
         kind: the format.
         standalone: for latex: whether it is a document of its own.
+
+    Raises:
+        UserError: if there is no such format, or it has no documents of their own.
     """
+    choose("format", kind, FORMATS)
+    if standalone and kind != "latex":
+        raise UserError(f"only latex can be a document of its own; leave out standalone for {kind}")
     if kind == "text":
-        console = Console(width=_WIDTH, highlight=False, emoji=False, color_system=None)
+        console = Terminal(width=_WIDTH, color_system=None)
         with console.capture() as captured:
             for table in made:
                 console.print(_table_text.render(table, _WIDTH), "")
@@ -122,7 +134,8 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
     return text
 
 
-def to_table(board: Board, width: int | None = None, highlight: str | None = None) -> Group:
+@checked
+def to_table(board: Board, width: Count | None = None, highlight: str | None = None) -> Group:
     """Return a board for the terminal; a network that all rows have is in its title.
 
     Args:
@@ -136,7 +149,7 @@ def to_table(board: Board, width: int | None = None, highlight: str | None = Non
 def _load(root: Path) -> list[dict[str, Any]]:
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "there is no such folder"
-        raise UserError(f"{root}: {problem}; {_WHAT_TO_DO}")
+        raise UserError(printable(f"{root}: {problem}; {_WHAT_TO_DO}"))
     found, damaged = [], []
     for path in sorted(root.rglob(RESULT)):
         folder = RunFolder(path.parent)
@@ -185,7 +198,7 @@ def _nothing_in(root: Path) -> str:
     """Return that no run is finished, and what there is instead."""
     begun = [path.parent.name for path in sorted(root.rglob(CONFIG))]
     if not begun:
-        return f"{root}: no finished run in it; {_WHAT_TO_DO}"
+        return printable(f"{root}: no finished run in it; {_WHAT_TO_DO}")
     names = ", ".join(begun[:3]) + (", ..." if len(begun) > 3 else "")
     return printable(
         f"{root}: no finished run in it, but {len(begun)} that began: {names}; the command that "

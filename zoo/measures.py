@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from zoo._at_r import at_r
+from zoo._checked import checked
 from zoo._clusters import clusters
-from zoo._items import Array
+from zoo._items import Array, check_labels
+from zoo.errors import UserError
 from zoo.schema import check_measures
 
 
@@ -27,6 +27,7 @@ class Measured(NamedTuple):
     clustering: dict[str, Any] | None
 
 
+@checked
 def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
     """Return the measures of these names; what several of them need is computed once.
 
@@ -54,6 +55,7 @@ def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
     return Measured({name: values[name] for name in names}, how)
 
 
+@checked
 def map_at_r(embeddings: Array, labels: Array) -> float:
     """Return MAP@R, the mean over queries of
 
@@ -67,6 +69,7 @@ def map_at_r(embeddings: Array, labels: Array) -> float:
     return measure(["map_at_r"], embeddings, labels).values["map_at_r"]
 
 
+@checked
 def r_precision(embeddings: Array, labels: Array) -> float:
     """Return R-precision: the mean share of the R nearest that are right.
 
@@ -77,6 +80,7 @@ def r_precision(embeddings: Array, labels: Array) -> float:
     return measure(["r_precision"], embeddings, labels).values["r_precision"]
 
 
+@checked
 def nmi(labels: Array, clusters: Array) -> float:
     """Return the normalised mutual information, 2 I(labels; clusters) / (H(labels) + H(clusters)).
 
@@ -88,9 +92,10 @@ def nmi(labels: Array, clusters: Array) -> float:
     """
     from sklearn import metrics
 
-    return float(metrics.normalized_mutual_info_score(_numbers(labels), _numbers(clusters)))
+    return float(metrics.normalized_mutual_info_score(*_pair(labels, clusters)))
 
 
+@checked
 def ami(labels: Array, clusters: Array) -> float:
     """Return the adjusted mutual information, (I - E[I]) / ((H(labels) + H(clusters)) / 2 - E[I]).
 
@@ -101,8 +106,12 @@ def ami(labels: Array, clusters: Array) -> float:
     """
     from sklearn import metrics
 
-    return float(metrics.adjusted_mutual_info_score(_numbers(labels), _numbers(clusters)))
+    return float(metrics.adjusted_mutual_info_score(*_pair(labels, clusters)))
 
 
-def _numbers(labels: Array) -> NDArray[Any]:
-    return np.asarray(labels.cpu() if isinstance(labels, Tensor) else labels)
+def _pair(labels: Array, clusters: Array) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the class and the cluster of each item; raise a UserError if they are not that."""
+    classes, groups = check_labels(labels), check_labels(clusters, "clusters")
+    if len(classes) != len(groups) or not len(classes):
+        raise UserError(f"{len(classes)} labels do not go with {len(groups)} clusters")
+    return classes, groups

@@ -6,6 +6,7 @@ on what was loaded before it. So a run that is resumed sees the pixels it would 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,12 +22,14 @@ from zoo import _contracts
 from zoo._holdout import source_of
 from zoo._words import counted
 from zoo.base import BatchSampler, ImageDataset
+from zoo.decoding import to_rgb
 from zoo.errors import FAILURES, UserError, blame
 from zoo.schema import Images
 
 TF: Any = functional  # it takes PIL images as well, whatever it declares
 
 _CPU = torch.device("cpu")
+_MOST_SCALED = 1 << 25  # pixels of an image that is scaled as a whole: 4,096 x 8,192
 _ENDLESS = "a sampler goes on without end, epoch after epoch"
 
 
@@ -257,7 +260,7 @@ class _TrainingSet(Dataset[Batch]):
         draws = rng.random((len(key.indices), 3))
         labels = self.labels[key.indices]
         source, indices = source_of(self.dataset, key.indices)
-        pixels = _in_memory(source, self.images, self.images.pad)
+        pixels = _in_memory(source, indices, self.images, self.images.pad)
         if pixels is None or self.images.random_crop == "resized":
             return Batch(*key, self._cut_one_by_one(key, rng, draws), labels)
         cut = _random_cut(draws, pixels, self.images)
@@ -272,7 +275,7 @@ class _TrainingSet(Dataset[Batch]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))
             cut = [
-                _cut(image_of(self.dataset, i), self.images, draw)
+                _cut(_picture(self.dataset, i), self.images, draw)
                 for i, draw in zip(key.indices, draws, strict=True)
             ]
         return _stack(cut, key.indices)
@@ -284,15 +287,20 @@ class _TestSet(Dataset[Tensor]):
 
     def __getitem__(self, key: Sequence[int]) -> Tensor:
         source, indices = source_of(self.dataset, key)
-        pixels = _in_memory(source, self.images)
+        pixels = _in_memory(source, indices, self.images)
         if pixels is not None:
             return _cut_some(pixels, indices, _centre_cut(len(key), pixels, self.images))
-        cut = [_centre(_resize(image_of(self.dataset, i), self.images), self.images) for i in key]
+        cut = [_centre(_picture(self.dataset, i), self.images) for i in key]
         return _stack(cut, list(key))
 
 
-def _in_memory(dataset: ImageDataset, images: Images, border: int = 0) -> Tensor | None:
-    """Return the images (N, C, H, W) to cut from; None if each has to be decoded or scaled."""
+def _in_memory(
+    dataset: ImageDataset, wanted: Sequence[int], images: Images, border: int = 0
+) -> Tensor | None:
+    """Return the images (N, C, H, W) to cut from; None if each has to be decoded or scaled.
+
+    Those of a file are checked, if they are wanted.
+    """
     pixels = getattr(dataset, "images", None)
     if not isinstance(pixels, Tensor):
         return None
@@ -301,6 +309,8 @@ def _in_memory(dataset: ImageDataset, images: Images, border: int = 0) -> Tensor
         return None
     if images.crop is not None and min(sides) < images.crop - 2 * border:
         return None
+    if hasattr(dataset, "check_pixels"):
+        dataset.check_pixels(wanted)
     return pixels
 
 
@@ -319,8 +329,8 @@ def _random_cut(draws: NDArray[np.float64], pixels: Tensor, images: Images) -> C
 def _centre_cut(count: int, pixels: Tensor, images: Images) -> Cut:
     height, width = pixels.shape[-2:]
     corner = [0, 0, 0]
-    if images.crop is not None:  # rounded as torchvision does
-        corner[:2] = (round((side - images.crop) / 2) for side in (height, width))
+    if images.crop is not None:
+        corner[:2] = _centre_corner(height, width, images.crop)
         height = width = images.crop
     return Cut(torch.tensor([corner] * count), height, width)
 
@@ -347,39 +357,131 @@ def _overlap(start: int, length: int, side: int) -> tuple[slice, slice]:
     return slice(first, last), slice(first - start, last - start)
 
 
+class _Scaled(NamedTuple):
+    """An image, and the size that it is to be scaled to; a part can be had without the whole.
+
+    A file of 300 bytes may hold 1 x 60,000 pixels, which are gigabytes once the shorter side has
+    been scaled to 256.
+    """
+
+    image: Image.Image
+    height: int
+    width: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole is there already, or takes little memory."""
+        is_there = self.image.size == (self.width, self.height)
+        return is_there or self.height * self.width <= _MOST_SCALED
+
+    def whole(self) -> Image.Image:
+        """Return the scaled image."""
+        scaled: Image.Image = TF.resize(self.image, [self.height, self.width], antialias=True)
+        return scaled
+
+    def part(self, top: int, left: int, height: int, width: int) -> Image.Image:
+        """Return a part of the scaled image; what lies outside of it is black."""
+        if self.fits:
+            return self.whole().crop((left, top, left + width, top + height))
+        rows, down = _overlap(top, height, self.height)
+        columns, across = _overlap(left, width, self.width)
+        part = Image.new(self.image.mode, (width, height))
+        size = (columns.stop - columns.start, rows.stop - rows.start)
+        if all(size):
+            part.paste(self.scaled_part(rows, columns, size), (across.start, down.start))
+        return part
+
+    def scaled_part(self, rows: slice, columns: slice, size: tuple[int, int]) -> Image.Image:
+        """Return some rows and columns of the scaled image, scaled again to a size (w, h)."""
+        x, left, right = _span(columns, self.image.width / self.width, self.image.width, size[0])
+        y, upper, lower = _span(rows, self.image.height / self.height, self.image.height, size[1])
+        needed = self.image.crop((x.start, y.start, x.stop, y.stop))
+        return needed.resize(size, Image.Resampling.BILINEAR, (left, upper, right, lower))
+
+
+def _span(part: slice, factor: float, side: int, pixels: int) -> tuple[slice, float, float]:
+    """Return the pixels of a side that a part of it is made of, and where in them the part lies.
+
+    They are few, since Pillow takes the place in single precision.
+    """
+    start, stop = part.start * factor, part.stop * factor
+    reach = math.ceil((stop - start) / pixels) + 1  # of the filter
+    first, last = max(0, math.floor(start) - reach), min(side, math.ceil(stop) + reach)
+    return slice(first, last), start - first, min(stop - first, last - first)
+
+
+def _scaled(image: Image.Image, images: Images) -> _Scaled:
+    if images.resize is None:
+        return _Scaled(image, image.height, image.width)
+    if images.keep_aspect:
+        return _Scaled(image, *_short_side(image.height, image.width, images.resize))
+    return _Scaled(image, images.resize, images.resize)
+
+
+def _at_least(scaled: _Scaled, side: int) -> _Scaled:
+    """Enlarge an image whose short side is below the crop, so that the crop fits into it."""
+    if min(scaled.height, scaled.width) >= side:
+        return scaled
+    source = scaled.whole() if scaled.fits else scaled.image
+    return _Scaled(source, *_short_side(scaled.height, scaled.width, side))
+
+
+def _short_side(height: int, width: int, side: int) -> tuple[int, int]:
+    """Return the size of which the shorter side is ``side``, the other rounded as torchvision."""
+    if height < width:
+        return side, int(side * width / height)
+    return int(side * height / width), side
+
+
 def _cut(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
     """Resize, crop at random, mirror by chance: uint8 (C, crop, crop)."""
-    image = _resize(image, images)
-    if images.crop is not None and images.random_crop == "resized":
-        crop = RandomResizedCrop(images.crop, scale=images.scale, antialias=True)
-        image = crop(image)
-    elif images.crop is not None:
-        image = _at_least(image, images.crop - 2 * images.pad)
-        if images.pad:
-            image = TF.pad(image, [images.pad])
-        top, left = _offset(draw, image.height, image.width, images.crop)
-        image = TF.crop(image, top, left, images.crop, images.crop)
+    scaled = _scaled(image, images)
+    if images.crop is None:
+        image = scaled.whole()
+    elif images.random_crop == "resized":
+        image = _resized_crop(scaled, images.crop, images.scale)
+    else:
+        scaled = _at_least(scaled, images.crop - 2 * images.pad)
+        border = 2 * images.pad
+        top, left = _offset(draw, scaled.height + border, scaled.width + border, images.crop)
+        image = scaled.part(top - images.pad, left - images.pad, images.crop, images.crop)
     if images.mirror and draw[2] < 0.5:
         image = TF.horizontal_flip(image)
     return _pixels(image)
+
+
+def _resized_crop(scaled: _Scaled, side: int, scale: tuple[float, float]) -> Image.Image:
+    crop = RandomResizedCrop(side, scale=scale, antialias=True)
+    if scaled.fits:
+        cut: Image.Image = crop(scaled.whole())
+        return cut
+    blank = torch.empty(1, scaled.height, scaled.width, device="meta")
+    top, left, height, width = crop.get_params(blank, list(scale), list(crop.ratio))
+    rows, columns = slice(top, top + height), slice(left, left + width)
+    return scaled.scaled_part(rows, columns, (side, side))
 
 
 def _offset(draw: Sequence[float], height: int, width: int, side: int) -> tuple[int, int]:
     return int(draw[0] * (height - side + 1)), int(draw[1] * (width - side + 1))
 
 
-def _resize(image: Image.Image, images: Images) -> Image.Image:
-    if images.resize is None:
-        return image
-    size = [images.resize] * (1 if images.keep_aspect else 2)
-    resized: Image.Image = TF.resize(image, size, antialias=True)
-    return resized
-
-
 def _centre(image: Image.Image, images: Images) -> Tensor:
-    if images.crop is not None:
-        image = TF.center_crop(_at_least(image, images.crop), [images.crop, images.crop])
-    return _pixels(image)
+    scaled = _scaled(image, images)
+    if images.crop is None:
+        return _pixels(scaled.whole())
+    scaled = _at_least(scaled, images.crop)
+    corner = _centre_corner(scaled.height, scaled.width, images.crop)
+    return _pixels(scaled.part(*corner, images.crop, images.crop))
+
+
+def _centre_corner(height: int, width: int, side: int) -> tuple[int, int]:
+    return round((height - side) / 2), round((width - side) / 2)  # as torchvision does
+
+
+def _picture(dataset: ImageDataset, index: int) -> Image.Image:
+    """Return an image in mode RGB or L, whatever mode a data set of somebody's own gives."""
+    image = image_of(dataset, index)
+    return image if image.mode in ("RGB", "L") else to_rgb(image)
 
 
 def _pixels(image: Image.Image) -> Tensor:
@@ -387,16 +489,18 @@ def _pixels(image: Image.Image) -> Tensor:
     return pixels
 
 
-def _at_least(image: Image.Image, side: int) -> Image.Image:
-    """Enlarge an image whose short side is below the crop, so that the crop fits into it."""
-    return TF.resize(image, [side], antialias=True) if min(image.size) < side else image
-
-
 def _stack(cut: list[Tensor], indices: list[int]) -> Tensor:
     for i, image in zip(indices, cut, strict=True):
-        if image.shape != cut[0].shape:
+        if image.shape[1:] != cut[0].shape[1:]:
+            sizes = ["x".join(map(str, one.shape[:0:-1])) for one in (cut[0], image)]
             raise UserError(
-                f"images {indices[0]} and {i} of the data set differ in shape, "
-                f"{tuple(cut[0].shape)} and {tuple(image.shape)}: set images.resize or images.crop"
+                f"images {indices[0]} and {i} of the data set are of {sizes[0]} and {sizes[1]} "
+                "pixels; set images.resize or images.crop, so that all of a batch are of one size"
             )
-    return torch.stack(cut)
+    return torch.stack(same_planes(cut))
+
+
+def same_planes(images: Sequence[Tensor]) -> list[Tensor]:
+    """Return images (..., planes, H, W) that are in colour if any of them is: gray spreads."""
+    planes = max((image.shape[-3] for image in images), default=0)
+    return [image.expand(*image.shape[:-3], planes, -1, -1) for image in images]

@@ -17,6 +17,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
@@ -24,9 +25,10 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from zoo import _nested, _pml, _source
 from zoo._arguments import Parameter, Problem, check, parameters_of
+from zoo._checked import shown
 from zoo._near import near
 from zoo.base import RUNTIME
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, suggest
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, out_of_memory, suggest
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -34,6 +36,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
 _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # in size; of arguments of losses and miners
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?")
 _PML = _pml.PREFIX
 _PML_NAME = "pytorch-metric-learning"
 _T = TypeVar("_T")
@@ -103,6 +106,7 @@ def names(kind: Kind) -> list[str]:
 
 def pml_names(kind: Kind) -> list[str]:
     """Return ``pml.<ClassName>`` for every class of that kind in pytorch-metric-learning."""
+    _check_kind(kind)
     return sorted(_PML + name for name in _pml.targets(kind))
 
 
@@ -199,6 +203,8 @@ def assemble(
     except UserError:
         raise
     except FAILURES as error:
+        if out_of_memory(error):
+            raise
         if isinstance(error, ValueError | AssertionError) and str(error):  # its own check
             raise UserError(f"{name}: {error}") from error
         raise blame(f"building {name}", error) from error
@@ -222,7 +228,8 @@ def problems(
     given = supplied(kind) if runtime is None else frozenset(runtime)
     nested = _nested.places(target, kind, arguments)
     own = {k: v for k, v in arguments.items() if k not in nested}
-    found = check(name, target, own, given | set(nested), set(bound))
+    hidden = frozenset() if kind == "losses" else given  # sizes, which a user may give
+    found = check(name, target, own, given | set(nested), set(bound), hidden)
     declared = {p.name for p in parameters_of(target)}
     if kind in ("losses", "miners", *_pml.PARTS):
         found += _beyond_use({k: v for k, v in own.items() if k in declared})
@@ -269,12 +276,25 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
 
     Registering the same class again (a notebook cell run twice) replaces it.
 
+    Args:
+        kind: losses, miners, samplers, backbones or datasets.
+        name: letters, digits and ``_`` or ``-``, parts of it joined by dots; it is what configs and
+            the command call the class.
+
     Raises:
-        UserError: if the name is taken by something else.
+        UserError: if the name is taken by something else or is none, or what is decorated is no
+            class.
     """
     _check_kind(kind)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UserError(
+            f"{shown(name)} is not a name for one of {kind}: take letters, digits, _ and -, with "
+            'dots between parts, such as "mine"'
+        )
 
     def decorate(cls: type[_T]) -> type[_T]:
+        if not isinstance(cls, type):
+            raise UserError(f"{kind}: {name} must be a class, not {shown(cls)}")
         value = f"{cls.__module__}:{cls.__qualname__}"
         taken = [c for c in _claims(kind).get(name, []) if c.entry.value != value]
         if taken or name.startswith(_PML):
@@ -323,8 +343,8 @@ def _entry_points() -> Any:  # Python 3.10's and 3.12's type of it differ
 def _claim(kind: Kind, name: str) -> _Claim:
     """Return the one claim of a name, a family's for its members; UserError if there is none."""
     if not isinstance(name, str):
-        raise UserError(f"names of {kind} are text, not {name!r}")
-    if kind in _pml.PARTS:
+        raise UserError(f"names of {kind} are text, not {shown(name)}")
+    if isinstance(kind, str) and kind in _pml.PARTS:
         return _claim_of_part(kind, name)
     found = _claims_of(kind, name)
     if not found:
@@ -492,7 +512,9 @@ def _its_name(spec: _nested.Spec) -> str:
     return "name" if spec.arguments else ""
 
 
-def _check_kind(kind: str) -> None:
+def _check_kind(kind: object) -> None:
+    if not isinstance(kind, str):
+        raise UserError(f"kind must be {one_of(KINDS)}, not {shown(kind)}")
     if kind not in KINDS:
         hint = did_you_mean(kind, KINDS) or f"; there are {', '.join(KINDS)}"
         raise UserError(f"there is no kind of component named {kind!r}{hint}")

@@ -3,16 +3,20 @@
 Every file is written whole or not at all, so that whatever kills a run leaves either the old one or
 the new one. ``result.json`` comes last: a folder that has one is a finished run. A run that
 competes with others on held-out classes ends with ``validation.json``, unless it is chosen.
+
+Both records hold the digests of the files that belong to them, and every file is compared with its
+digest when it is read, see :mod:`zoo._identity`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,10 +24,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from zoo import _yaml
-from zoo._files import replace_file
+from zoo import _identity, _yaml
+from zoo import config as configuration
+from zoo._checked import checked
+from zoo._files import (
+    cannot_write,
+    check_regular,
+    check_stored,
+    read_array,
+    read_json,
+    read_text,
+    replace_file,
+)
 from zoo._words import printable
-from zoo.errors import UserError, did_you_mean, one_of
+from zoo.errors import UserError, did_you_mean, one_of, out_of_memory
 from zoo.schema import MOST_ITERATIONS, Config
 
 if TYPE_CHECKING:
@@ -42,6 +56,7 @@ LOCK = ".lock"
 LOG = "log.txt"  # of a process that failed
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
+_BELONGING = (CONFIG, CHECKPOINT, RANKS, LABELS)  # to a result
 _FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LABELS, EMBEDDINGS, LOG)
 _K = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
 _Share = Annotated[float, Field(ge=0, le=1)]
@@ -108,6 +123,7 @@ class _Trained(_Part):
     iteration: int | None = None
     iterations: int | None = None
     selection: _Selection | None = None
+    files: dict[str, str] = {}
 
 
 class Result(_Trained):
@@ -133,15 +149,23 @@ class BusyError(UserError):
 class RunFolder:
     """The folder of one run: ``<output>/<config>-<digest>-s<seed>``."""
 
+    @checked
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._written: dict[str, str] = {}  # digests of files that belong to a record, by name
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "not finished"
+        return printable(f"<RunFolder {self.path}: {state}>")
 
     @classmethod
+    @checked
     def of(cls, config: Config) -> RunFolder:
         """Return the folder that a config's run has."""
         return cls(Path(config.output) / config.run_name())
 
     @classmethod
+    @checked
     def find(cls, run: str | Path, directory: str | Path = "runs") -> RunFolder:
         """Return the folder of a run that is named in any way that says which one it is.
 
@@ -198,8 +222,7 @@ class RunFolder:
         except Timeout as error:
             raise BusyError(f"{self.path}: another process is at this run") from error
         except (OSError, ValueError) as error:  # a null byte in the name is the latter
-            reason = getattr(error, "strerror", None) or error
-            raise UserError(f"{str(self.path)!r}: cannot be written ({reason})") from error
+            raise cannot_write(self.path, error) from error
         try:
             self._check_places()
             for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
@@ -212,10 +235,15 @@ class RunFolder:
             lock.release()
 
     def _drop_if_empty(self) -> None:
-        """Remove a folder of a run that could not begin: it would look like one that did."""
+        """Remove a folder of a run that could not begin: it would look like one that did.
+
+        A config alone, and metrics without a line, are what one has that fails in its first step.
+        """
         with suppress(OSError):
-            if [path.name for path in self.path.iterdir()] == [LOCK]:
-                (self.path / LOCK).unlink()
+            sizes = {path.name: path.stat().st_size for path in self.path.iterdir()}
+            if sizes.keys() <= {CONFIG, METRICS, LOCK} and not sizes.get(METRICS):
+                for name in sorted(sizes, reverse=True):  # the lock is the last
+                    (self.path / name).unlink()
                 self.path.rmdir()
 
     def _check_places(self) -> None:
@@ -233,6 +261,7 @@ class RunFolder:
         Raises:
             UserError: if something else is in the way.
         """
+        self._written.clear()
         for name in _FILES:
             try:
                 (self.path / name).unlink(missing_ok=True)
@@ -241,13 +270,29 @@ class RunFolder:
                 raise UserError(message) from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all.
+        """Write a file whole or not at all; remember its digest, if a record is to hold it.
 
         Raises:
             UserError: if that is impossible: no space, no permission.
         """
+        if name in _BELONGING:
+            self._written[name] = hashlib.sha256(data).hexdigest()
+            self._forget(name, self._written[name])
         with _writing(self.path / name):
             replace_file(self.path / name, lambda file: file.write(data))
+
+    def _forget(self, name: str, digest: str) -> None:
+        """Take the digest of a file out of the record of held-out classes, if it gets another one.
+
+        So it is where a network that was lost is trained again.
+        """
+        if not self.validated:
+            return
+        record = self._read(VALIDATION, Candidate)
+        files: dict[str, str] = record.get(_identity.FILES, {})
+        if files.get(name, digest) != digest:
+            others = {other: kept for other, kept in files.items() if other != name}
+            self._write_record(VALIDATION, {**record, _identity.FILES: others})
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Write the checkpoint; it loads with ``weights_only=True``."""
@@ -266,12 +311,20 @@ class RunFolder:
         Raises:
             UserError: if the file is there but no checkpoint, or no longer what was written.
         """
+        state = self._state(mmap)
+        if state is not None and not mmap:
+            self._check_digest(CHECKPOINT)
+        return state
+
+    def _state(self, mmap: bool) -> dict[str, Any] | None:
+        """Return the checkpoint, whichever run it is of."""
         import torch
 
         path = self.path / CHECKPOINT
         if not path.is_file():
             return None
         try:
+            check_stored(path)
             if not mmap:
                 _check_sums(path)
             state: dict[str, Any] = torch.load(
@@ -280,6 +333,8 @@ class RunFolder:
             if not _is_count(state["iteration"]):
                 raise ValueError("no such iteration")
         except Exception as error:
+            if out_of_memory(error):
+                raise
             raise UserError(
                 f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
                 "start again with --restart"
@@ -309,7 +364,7 @@ class RunFolder:
         """Return the lines of the metrics; what is damaged or was cut short is left out."""
         path = self.path / METRICS
         try:
-            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+            text = read_text(path, errors="replace") if path.is_file() else ""
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from error
         records = []
@@ -329,15 +384,48 @@ class RunFolder:
         kept = [json.dumps(r) + "\n" for r in self.metrics() if r["iteration"] <= iteration]
         self.write(METRICS, "".join(kept).encode())
 
-    def finish(self, result: dict[str, Any], ranks: Any, labels: Any) -> None:
-        """Write ranks and labels of the queries, then the result, which marks it as finished."""
+    def network(self, config: Config) -> dict[str, Any] | None:
+        """Return the checkpoint of a run, which must be of this config; None where there is none.
+
+        Raises:
+            UserError: the checkpoint is damaged, or of another run.
+        """
+        state = self._state(mmap=False)
+        if state is None:
+            return None
+        of, mine = state.get("run"), _identity.of_run(config)
+        if isinstance(of, dict) and not _identity.same_run(of, mine):  # 0.1.0 kept none
+            raise self._of_another(CHECKPOINT, of.get("name"), mine["name"])
+        self._check_digest(CHECKPOINT)
+        return state
+
+    def config(self) -> Config:
+        """Return the config that the run keeps, to use its network; no component is looked up.
+
+        Raises:
+            UserError: the file cannot be read, or is not of this run.
+        """
+        path = self.path / CONFIG
+        try:
+            check_regular(path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+        self._check_digest(CONFIG)
+        return configuration.load_run(path)
+
+    def finish(self, result: dict[str, Any], ranks: Any, labels: Any) -> dict[str, Any]:
+        """Write ranks and labels of the queries, then the result, which marks it as finished.
+
+        Returns:
+            the result, as it was written: with the digests of all files that belong to it.
+        """
         import numpy as np
 
         for name, array in ((RANKS, ranks), (LABELS, labels)):
             buffer = io.BytesIO()
             np.save(buffer, array)
             self.write(name, buffer.getvalue())
-        self._write_record(RESULT, result)
+        return self._write_record(RESULT, self._with_digests(result, _BELONGING))
 
     def ranks(self) -> NDArray[np.int32]:
         """Return r(q) of each test query of a finished run, see :mod:`zoo.evaluate`.
@@ -346,6 +434,7 @@ class RunFolder:
             UserError: if the file is not there, or is not that.
         """
         path = self.path / RANKS
+        self._check_digest(RANKS)
         try:
             ranks: NDArray[np.int32] = _integers(path, "int32")
             if (ranks < 1).any():
@@ -367,6 +456,7 @@ class RunFolder:
             UserError: if the file is not that.
         """
         path = self.path / LABELS
+        self._check_digest(LABELS)
         try:
             labels: NDArray[np.int64] = _integers(path, "int64")
         except FileNotFoundError:
@@ -392,9 +482,13 @@ class RunFolder:
             together = {**result.get("measures", {}), **measures}
             self._write_record(RESULT, {**result, "measures": together, **how})
 
-    def finish_validation(self, candidate: dict[str, Any]) -> None:
-        """Write what held-out classes say of the run, which waits for being chosen."""
-        self._write_record(VALIDATION, candidate)
+    def finish_validation(self, candidate: dict[str, Any]) -> dict[str, Any]:
+        """Write what held-out classes say of the run, which waits for being chosen.
+
+        The config is not among the files of the record: when the run is chosen, it is written
+        again, perhaps for another device.
+        """
+        return self._write_record(VALIDATION, self._with_digests(candidate, [CHECKPOINT]))
 
     def select(self, selection: dict[str, Any]) -> None:
         """Note that the run was chosen, and among what.
@@ -425,9 +519,11 @@ class RunFolder:
         """Return what a finished run left.
 
         Raises:
-            UserError: if the file is no result.
+            UserError: if the file is no result, not what the run wrote, or of another run.
         """
-        return self._read(RESULT, Result)
+        result = self._read(RESULT, Result)
+        self._compare(CONFIG, result)
+        return result
 
     def candidate(self) -> dict[str, Any]:
         """Return what held-out classes say of a run, finished or not.
@@ -435,17 +531,75 @@ class RunFolder:
         Raises:
             UserError: if they say nothing.
         """
-        return self._read(RESULT if self.finished else VALIDATION, Candidate)
+        if self.finished:
+            self.result()
+            return self._read(RESULT, Candidate)
+        candidate = self._read(VALIDATION, Candidate)
+        if candidate.get(_identity.FILES):
+            self._check_config(candidate)
+        return candidate
 
-    def _write_record(self, name: str, record: dict[str, Any]) -> None:
+    def _check_config(self, candidate: dict[str, Any]) -> None:
+        """Refuse a record of held-out classes that is of another run than the config beside it."""
+        mine = _identity.of_run(self.config())
+        if not _identity.same_run(candidate, mine):
+            raise self._of_another(VALIDATION, candidate["run"], mine["name"])
+
+    def _of_another(self, name: str, found: object, expected: str) -> UserError:
+        return UserError(
+            printable(
+                f"{self.path / name}: of the run {found}, but the folder is of {expected}; "
+                f"{_identity.WHAT_TO_DO}"
+            )
+        )
+
+    def _with_digests(self, record: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """Return a record with the digests of its files: of what was written, if that was here."""
+        found = _identity.digests(self.path, [name for name in names if name not in self._written])
+        written = {name: self._written[name] for name in names if name in self._written}
+        return {**record, _identity.FILES: found | written}
+
+    def _check_digest(self, name: str) -> None:
+        """Refuse a file that is not the one which the record of the run is of.
+
+        Raises:
+            UserError: it is another one, or the record cannot be read.
+        """
+        for record, model in ((RESULT, Result), (VALIDATION, Candidate)):
+            if (self.path / record).is_file():
+                self._compare(name, self._read(record, model))
+                return
+
+    def _compare(self, name: str, record: dict[str, Any]) -> None:
+        """Compare a file, if it is there, with the digest that a record has of it."""
+        expected = record.get(_identity.FILES, {}).get(name)
+        if expected is None or not os.path.lexists(self.path / name):
+            return
+        try:
+            found = _identity.digests(self.path, [name]).get(name)
+        except OSError as error:
+            message = f"{self.path / name}: cannot be read ({error.strerror})"
+            raise UserError(printable(message)) from error
+        if found != expected:
+            raise UserError(
+                printable(
+                    f"{self.path / name}: not the file that the run wrote beside its record: "
+                    f"damaged, edited or of another run; {_identity.WHAT_TO_DO}"
+                )
+            )
+
+    def _write_record(self, name: str, record: dict[str, Any]) -> dict[str, Any]:
+        record = _identity.seal(record)
         self.write(name, (json.dumps(record, indent=2) + "\n").encode())
+        return record
 
     def _read(self, name: str, model: type[_Trained]) -> dict[str, Any]:
         path = self.path / name
         try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            record: dict[str, Any] = read_json(path)
             json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
             model.model_validate(record)
+            _identity.check_seal(record)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))[:60] or "all of it"
@@ -459,12 +613,10 @@ class RunFolder:
 
 def _integers(path: Path, kind: str) -> Any:
     """Return a row of integers that was kept; raise anything if it is none."""
-    import numpy as np
-
-    found = np.load(path, mmap_mode="r", allow_pickle=False)  # a header may promise any size
-    if not isinstance(found, np.ndarray) or found.dtype != kind or found.ndim != 1:
+    found = read_array(path)
+    if found.dtype != kind or found.ndim != 1:
         raise ValueError(f"no row of {kind}")
-    return np.array(found)
+    return found
 
 
 def _is_finite(record: dict[str, Any]) -> bool:
@@ -502,7 +654,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+        raise cannot_write(path, error) from error
 
 
 def _check_sums(path: Path) -> None:

@@ -19,13 +19,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel
+from rich.filesize import decimal
 from torch import Tensor, nn
 
-from zoo import _contracts, _rehearsal, _signals, environment, registry
+from zoo import _contracts, _identity, _rehearsal, _signals, environment, registry
 from zoo import config as configuration
+from zoo._checked import checked
 from zoo._choice import on_all_classes
 from zoo._holdout import hold_back
 from zoo._iterates import Chosen
+from zoo._notebook import RunResult
 from zoo._plugins import plugins_of
 from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
@@ -39,6 +42,10 @@ from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
 from zoo.train import Trainer, blaming, choose_device, choose_precision, unchanged_randomness
+
+_LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
+_MOST_THREADS = 4096
+"""More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
 
 
 class InterruptedRunError(Exception):
@@ -65,6 +72,7 @@ class Experiment:
     sampler: BatchSampler | None = None
 
 
+@checked
 def run(
     config: Config | str | Path,
     overrides: Sequence[str] = (),
@@ -72,8 +80,10 @@ def run(
     restart: bool = False,
     reporter: Reporter | None = None,
     test: bool = True,
-) -> dict[str, Any]:
+) -> RunResult:
     """Run an experiment to its end and return its result, as ``result.json`` has it.
+
+    The result is a dict; printed, or as the last line of a cell, it is its row of the leaderboard.
 
     A run that was stopped goes on from its last checkpoint and ends as if it had never been
     stopped, bit for bit on a CPU. A finished run is not run again.
@@ -104,10 +114,11 @@ def run(
             folder.clear()
         if folder.finished:
             reporter.say(folder.finished_message)
-            return folder.result()
+            return RunResult(folder.result())
         if not test and folder.validated:
-            return folder.candidate()
-        return _run(config, overrides, folder, reporter, test)
+            return RunResult(folder.candidate())
+        with _threads_as_before():
+            return RunResult(_run(config, overrides, folder, reporter, test))
 
 
 def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
@@ -116,8 +127,10 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     Images that are to be cached are, which may take a while: the reporter tells.
     """
     device = choose_device(config.device)
+    precision = choose_precision(config.train.precision, device)
     splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
     datasets = [build_dataset(config, split) for split in splits]
+    _check_classes(config, datasets[0])
     if len(datasets) > 1 and (shared := _contracts.splits(datasets[1], datasets[0])):
         warnings.warn(f"{config.dataset.name} {shared}", stacklevel=2)
     embedder = build_embedder(config, device)  # weights that are missing are told of at once
@@ -130,7 +143,7 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     experiment = Experiment(
         config,
         device,
-        choose_precision(config.train.precision, device),
+        precision,
         _default_workers(device, test) if workers is None else workers,
         test,
         embedder,
@@ -138,7 +151,40 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     )
     if train is not None:
         _add_training(experiment, train)
+    _check_memory(experiment)
     return experiment
+
+
+def _check_classes(config: Config, test: ImageDataset) -> None:
+    """Refuse a test that no network can pass: each query is alone in its class."""
+    labels = np.asarray(test.labels)
+    if len(np.unique(labels)) == len(labels):
+        raise UserError(
+            f"{config.dataset.name}: the test split has one image of each class, so that none can "
+            "be found by another and Recall@K is 0 for every network; it takes classes of two or "
+            "more"
+        )
+
+
+def _check_memory(experiment: Experiment) -> None:
+    """Refuse batches whose pixels alone, as bytes and as the network gets them, have no room."""
+    config, room = experiment.config, environment.memory()
+    if room is None:
+        return
+    planes, height, width = centre_crops(experiment.test, config.images, [0])[0].shape
+    count = min(config.evaluate.batch_size, len(experiment.test))
+    batches = {"evaluate.batch_size": (count, count)}
+    if experiment.sampler is not None:
+        count = getattr(experiment.sampler, "batch_size", 0)
+        batches["the sampler's batches"] = (count, min(count, config.train.chunk_size or count))
+    for what, (count, at_once) in batches.items():
+        floats = 4 * at_once if experiment.device.type == "cpu" else 0
+        needed = planes * height * width * (count + floats)
+        if needed > room:
+            raise UserError(
+                f"{count:,} images of {width}x{height} pixels take {decimal(needed)}, and there "
+                f"are {decimal(room)} of memory; lower {what}, images.crop or images.resize"
+            )
 
 
 def build_embedder(config: Config, device: torch.device) -> Embedder:
@@ -146,7 +192,9 @@ def build_embedder(config: Config, device: torch.device) -> Embedder:
     _seed(config.seed)
     model = config.model
     backbone = _build("backbones", model.backbone, {})
-    embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
+    embedder = Embedder(
+        backbone, model.embedding_size, model.pooling, model.freeze, model.backbone.name
+    )
     layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
     on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
     return on_device
@@ -308,9 +356,7 @@ def _run(
     if config.train.iterations:
         chosen = _Training(experiment, folder, reporter, clock).run()
     if not test:
-        candidate = _result(experiment, chosen, clock)
-        folder.finish_validation(candidate)
-        return candidate
+        return folder.finish_validation(_result(experiment, chosen, clock))
     try:
         began = time.perf_counter()
         found = evaluate(experiment, reporter)
@@ -328,8 +374,7 @@ def _run(
     if found.measured.clustering:
         result["clustering"] = found.measured.clustering
     labels = np.asarray(experiment.test.labels, np.int64)
-    folder.finish(result, found.recall.ranks.numpy(), labels)
-    return result
+    return folder.finish(result, found.recall.ranks.numpy(), labels)
 
 
 @dataclass
@@ -426,7 +471,7 @@ class _Training:
         return done % every == 0 or done == self.config.train.iterations
 
     def _resume(self) -> None:
-        state = self.folder.load_checkpoint()
+        state = self.folder.network(self.config)
         if state is not None:
             try:
                 self._go_on_from(state)
@@ -452,6 +497,8 @@ class _Training:
                 f"{self.folder.path}: the training images have changed since this run began; "
                 "bring them back, or start again with --restart"
             )
+        if self.experiment.device.type == "cpu":
+            _take_threads(state.get("threads"), self.reporter)
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
         seconds, images = state["clock"]
@@ -465,6 +512,8 @@ class _Training:
         self.clock.stop()
         state = {
             **self.trainer.state_dict(sampler_state),
+            "run": _identity.of_run(self.config),
+            "threads": torch.get_num_threads(),
             "fingerprint": self.fingerprint,
             "clock": [self.clock.seconds, self.clock.images],
         }
@@ -479,7 +528,7 @@ class _Training:
     def _tell(self, report: TrainingReport) -> None:
         """Write and show the loss, and Recall@K, whenever the config asks for them."""
         trainer = self.trainer
-        if self._due(self.config.train.log_every):
+        if self._logs():
             trainer.check()
             trainer.check_weights()
             levels, norm = trainer.meter.read()
@@ -500,6 +549,11 @@ class _Training:
                 self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
+
+    def _logs(self) -> bool:
+        """Whether the loss is due: often at first, so that a slow run shows whether it learns."""
+        every = self.config.train.log_every
+        return self._due(every) or self.trainer.iteration in _LOGGED_AT_FIRST
 
     def _recall(self) -> Recall:
         """Measure the embedding alone; features below it and single levels count at the end."""
@@ -583,6 +637,27 @@ def _tell_choice(chosen: Chosen, reporter: Reporter) -> None:
     reporter.say(f"{'chosen' if chosen.keep else 'last':<8} iteration {chosen.iteration}, {score}")
 
 
+@contextmanager
+def _threads_as_before() -> Iterator[None]:
+    """Leave PyTorch, when the run has ended, the threads that it had before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+def _take_threads(wanted: int | None, reporter: Reporter) -> None:
+    """Compute with as many threads as the run had: sums in another order are other numbers."""
+    given = torch.get_num_threads()
+    if wanted is not None and not (isinstance(wanted, int) and 1 <= wanted <= _MOST_THREADS):
+        raise ValueError("no number of threads")
+    if wanted is not None and wanted != given:
+        torch.set_num_threads(wanted)
+        reporter.say(f"threads  {wanted}, with which the run began, instead of {given}")
+
+
 def _scores(recall: Mapping[int, float]) -> dict[str, float]:
     return {str(k): score for k, score in recall.items()}
 
@@ -605,6 +680,10 @@ def _introduce(experiment: Experiment, reporter: Reporter) -> None:
         if data is not None:
             sizes = f"{len(data.class_names):,} classes, {len(data):,} images"
             reporter.say(f"{split:<8} {config.dataset.name}: {sizes}")
+    alone = int((np.unique(experiment.test.labels, return_counts=True)[1] == 1).sum())
+    if alone:
+        of = f"{alone:,} of {len(experiment.test):,} test images"
+        reporter.say(f"alone    {of} have no other of their class, and score 0")
     layout = getattr(experiment.test, "layout", None)
     if layout is not None:
         reporter.say(f"data     {layout}, in {getattr(experiment.test, 'folder', None)}")

@@ -225,6 +225,13 @@ class _Schedule(_Spec):
     warmup: int = Field(
         default=0, ge=0, description="iterations in which the learning rate rises from 0"
     )
+    over: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_ITERATIONS,
+        description="iterations that the schedule is made for, where training stops before its "
+        "end; null: train.iterations",
+    )
 
 
 class Constant(_Schedule):
@@ -394,7 +401,8 @@ class Config(_Spec):
     device: str = Field(
         default="auto",
         pattern=DEVICE,
-        description="auto, cpu, mps, cuda, or one GPU of several as cuda:0; auto: a GPU if any",
+        description="auto, cpu, mps, cuda, or one GPU of several as cuda:0; auto: cuda if there "
+        "is any, else cpu",
     )
     output: str = Field(
         default="runs", min_length=1, description="folder that holds the folders of the runs"
@@ -420,6 +428,8 @@ class Config(_Spec):
         data["evaluate"]["measures"].sort()  # their order says nothing
         if not self.evaluate.measures:
             del data["evaluate"]["measures"]
+        if self.schedule.over is None:
+            del data["schedule"]["over"]
         return data
 
     def digest(self) -> str:
@@ -473,9 +483,13 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
         if dig(data, (part,)) is None:
             message = f"missing; {iterations} iterations of training need one"
             yield (part,), message + " (train.iterations=0 evaluates the network as it is)"
-    if type(warmup) is int and warmup > iterations:
-        message = f"must be at most train.iterations, {iterations}, not {warmup}"
-        yield ("schedule", "warmup"), message
+    over = dig(data, ("schedule", "over"))
+    if type(over) is int and 1 <= over < iterations:
+        message = f"must be at least train.iterations, {iterations}, not {over}"
+        yield ("schedule", "over"), message
+    elif type(warmup) is int and warmup > (over if type(over) is int else iterations):
+        limit = f"train.iterations, {iterations}" if over is None else f"schedule.over, {over}"
+        yield ("schedule", "warmup"), f"must be at most {limit}, not {warmup}"
     headless = dig(data, ("model", "embedding_size"), 512) is None
     if headless and dig(data, ("model", "freeze")) == "trunk":
         message = "leaves nothing to train where model.embedding_size is null"

@@ -8,14 +8,16 @@ units can say, and what it cannot, is in docs/compare.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from zoo._checked import Between, Share, checked
+from zoo.errors import UserError
 
-    Integers = NDArray[np.integer[Any]]
+_Queries = Annotated[int, Between(0, 2**31 - 1)]
+Integers: TypeAlias = NDArray[np.integer[Any]]
 
 DRAWS = 10_000
 """Samples of a bootstrap."""
@@ -43,7 +45,8 @@ class McNemar(NamedTuple):
     mid_p: float
 
 
-def mcnemar(only_a: int, only_b: int) -> McNemar:
+@checked
+def mcnemar(only_a: _Queries, only_b: _Queries) -> McNemar:
     """Return the two-sided p-values of McNemar's test.
 
     Of the queries on which two networks differ, either is right as often as the other if there is
@@ -65,6 +68,7 @@ def mcnemar(only_a: int, only_b: int) -> McNemar:
     return McNemar(exact, exact - float(stats.binom.pmf(only_a, total, 0.5)))
 
 
+@checked
 def sign_flip(ahead: Integers) -> float:
     """Return the exact two-sided p-value of the permutation test of paired units.
 
@@ -75,7 +79,11 @@ def sign_flip(ahead: Integers) -> float:
 
     Args:
         ahead: (n,) x_i, whole numbers, so that the sum has few values: no draw is needed.
+
+    Raises:
+        UserError: they are not.
     """
+    _check_row("ahead", ahead)
     steps = np.abs(ahead[ahead != 0]).astype(np.int64)
     total, observed = int(steps.sum()), abs(int(ahead.sum()))
     # The sum of ±x is 2 (sum of those with a plus) - total; one step after the other joins in.
@@ -90,7 +98,8 @@ def sign_flip(ahead: Integers) -> float:
     return min(1.0, float(share[sums >= observed].sum()))
 
 
-def bootstrap(ahead: Integers, sizes: Integers, share: float = 0.95) -> Interval:
+@checked
+def bootstrap(ahead: Integers, sizes: Integers, share: Share = 0.95) -> Interval:
     """Return the percentile interval of sum(ahead) / sum(sizes), the units drawn anew.
 
     Units are drawn with replacement, as many as there are, ``DRAWS`` times. A unit is a query, of
@@ -101,9 +110,18 @@ def bootstrap(ahead: Integers, sizes: Integers, share: float = 0.95) -> Interval
         sizes: (n,) what a unit could be ahead by.
         share: of the samples that the interval holds.
 
+    Raises:
+        UserError: there are no units, or they have no sizes above 0.
+
     Source: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 13; of clusters:
     Field and Welsh 2007, Bootstrapping clustered data, JRSS B 69.
     """
+    _check_row("ahead", ahead)
+    _check_row("sizes", sizes)
+    if len(ahead) != len(sizes) or not len(ahead):
+        raise UserError(f"{len(ahead)} units in ahead do not go with {len(sizes)} sizes")
+    if (sizes < 1).any():
+        raise UserError("sizes must be 1 or more: what a unit could be ahead by")
     kinds, counts = np.unique(np.stack([ahead, sizes]), axis=1, return_counts=True)
     # How often each kind of unit is drawn is all that counts: no sample is written out.
     drawn = np.random.default_rng(SEED).multinomial(len(ahead), counts / len(ahead), DRAWS)
@@ -119,7 +137,8 @@ class TTest(NamedTuple):
     interval: Interval
 
 
-def t_test(differences: Sequence[float], share: float = 0.95) -> TTest | None:
+@checked
+def t_test(differences: Sequence[float], share: Share = 0.95) -> TTest | None:
     """Return the paired t test of whether differences are 0 on average; None if it has no meaning.
 
     It takes the differences to be drawn from a normal distribution; of a few that cannot be seen.
@@ -134,7 +153,8 @@ def t_test(differences: Sequence[float], share: float = 0.95) -> TTest | None:
     return TTest(float(found.pvalue), Interval(float(low), float(high)))
 
 
-def holm(ps: Sequence[float]) -> list[float]:
+@checked
+def holm(ps: Sequence[Share]) -> list[float]:
     """Return p-values corrected for how many there are.
 
     The k-th smallest of m is multiplied by m - k + 1, and none is less than one before it: the
@@ -148,3 +168,8 @@ def holm(ps: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(ps) - place) * ps[i]))
         corrected[i] = least
     return corrected
+
+
+def _check_row(name: str, values: Integers) -> None:
+    if values.ndim != 1:
+        raise UserError(f"{name} must be of shape (units,); it is of shape {values.shape}")

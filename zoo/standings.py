@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 from zoo import significance
+from zoo._checked import Between, checked
 from zoo._words import counted, printable
 from zoo.compare import LEVEL, Tested, at_k, check_same_data, classes_of, paired, read
 from zoo.errors import UserError
+from zoo.results import RunFolder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.results import RunFolder
+
+_K: TypeAlias = Annotated[int, Between(1, 2**31 - 2)]
 
 SEEDS = 3
 """From so many pairs of runs on, rows are compared over their seeds: as losses, not as networks."""
@@ -36,7 +39,8 @@ class Standing(NamedTuple):
     reason: str
 
 
-def standings(rows: Sequence[Sequence[RunFolder]], k: int) -> list[Standing]:
+@checked
+def standings(rows: Sequence[Sequence[RunFolder]], k: _K) -> list[Standing]:
     """Return how each row stands to the one with the highest mean Recall@K.
 
     Rows are compared with the best one, run by run of the same seed: over seeds by the t test,

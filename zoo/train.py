@@ -7,7 +7,7 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo import _contracts
 from zoo.embedder import Embedder
-from zoo.errors import FAILURES, UserError, blame
+from zoo.errors import FAILURES, UserError, blame, out_of_memory
 from zoo.pipeline import Batch
 from zoo.schema import DEVICE, Config, Optimizer, Schedule
 
@@ -32,9 +32,6 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _ADVICE = (
     "try a lower optimizer.lr, train.clip_norm=1.0, schedule.warmup=100 or train.precision=fp32"
 )
-
-
-OUT_OF_MEMORY = "the GPU's memory is full: use smaller batches, images or a smaller backbone"
 
 
 class DivergedError(RuntimeError):
@@ -85,7 +82,7 @@ class Trainer:
         """Learn from one batch."""
         images, labels = batch.on(self.device)
         self.embedder.train()
-        with torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None):
+        with torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext():
             embeddings = self._embed(images)
         # The loss and the miner are float32 work, whatever precision the network has.
         embeddings = embeddings.float()
@@ -312,9 +309,11 @@ def blaming(what: str) -> Iterator[None]:
     """Say which component it was that failed; full memory is nobody's fault in particular."""
     try:
         yield
-    except (UserError, MemoryError, torch.cuda.OutOfMemoryError):
+    except UserError:
         raise
     except FAILURES as error:
+        if out_of_memory(error):
+            raise
         raise blame(what, error) from error
 
 
@@ -337,7 +336,7 @@ def learning_rate_factor(schedule: Schedule, iterations: int) -> Callable[[int],
     """Return the factor of the learning rate at iteration t, from 0."""
 
     def decayed(t: int) -> float:
-        done = t / max(1, iterations)
+        done = t / max(1, schedule.over or iterations)
         if schedule.name == "cosine":
             return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
         if schedule.name == "linear":
@@ -350,7 +349,7 @@ def learning_rate_factor(schedule: Schedule, iterations: int) -> Callable[[int],
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device a config asks for; auto takes a GPU if there is one.
+    """Return the device a config asks for; auto takes CUDA if there is any, else the CPU.
 
     Raises:
         UserError: if there is no such device.
@@ -371,6 +370,11 @@ def choose_device(name: str) -> torch.device:
 def choose_precision(name: str, device: torch.device) -> str:
     """Return fp32, bf16 or fp16; auto is bf16 where the hardware multiplies it faster."""
     if name != "auto":
+        if name != "fp32" and not torch.amp.is_autocast_available(device.type):
+            raise UserError(
+                f"train.precision={name}: PyTorch {torch.__version__} has fp32 alone on "
+                f"{device.type}; set train.precision=fp32, or install a newer one"
+            )
         return name
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"

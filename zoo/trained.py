@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zoo import _gather, runner
-from zoo import config as configuration
+from zoo._checked import Count, Workers, checked, shown
+from zoo._files import check_stored
 from zoo._gather import Gathered
 from zoo._plugins import check_there
 from zoo._words import printable
@@ -30,6 +31,8 @@ from zoo.progress import Reporter
 from zoo.results import CONFIG, EMBEDDINGS, RunFolder
 from zoo.schema import Config
 from zoo.train import choose_device
+
+_WHAT_IMAGES_ARE = "give a path, a PIL image or a uint8 array"
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8]"
 
@@ -67,13 +70,18 @@ class Trained:
         self.device = next(embedder.buffers()).device
         self.embedding_size = embedder.embedding_size
 
+    def __repr__(self) -> str:
+        network = f"{self.config.model.backbone.name}, {self.embedding_size}-d, on {self.device}"
+        return printable(f"<Trained {self.folder.path.resolve().name}: {network}>")
+
+    @checked
     def __call__(
         self,
-        images: ImageLike | Sequence[ImageLike] | NDArray[np.uint8],
+        images: ImageLike | Iterable[ImageLike] | NDArray[np.uint8],
         *,
-        batch_size: int | None = None,
-        workers: int = 0,
-        max_pixels: int = MAX_PIXELS,
+        batch_size: Count | None = None,
+        workers: Workers = 0,
+        max_pixels: Count = MAX_PIXELS,
         reporter: Reporter | None = None,
     ) -> NDArray[np.float32]:
         """Return the embeddings of images: of length 1, so that a dot product is the cosine.
@@ -83,7 +91,8 @@ class Trained:
 
         Args:
             images: paths of image files of any kind, PIL images, or uint8 arrays (H, W, 3) in RGB
-                or (H, W) in gray, each of any size; one of these, or a sequence of them.
+                or (H, W) in gray, each of any size; one of these, or any number of them, in a list,
+                from a generator, or as one array (N, H, W, 3).
             batch_size: images at a time; by default as many as at test.
             workers: processes that read images.
             max_pixels: larger images are refused, as a small file can take all of the memory.
@@ -95,20 +104,21 @@ class Trained:
         Raises:
             UserError: if an image cannot be read, or is none.
         """
-        single = _is_single(images)
-        given = _Given(cast(Sequence[Any], [images] if single else images), max_pixels)
+        listed, single = in_a_list(images)
+        given = _Given(listed, max_pixels)
         if not len(given):
             return np.empty((0, self.embedding_size), np.float32)
         found = self._embed(given, workers, reporter or Reporter(quiet=True), batch_size)
         unit = _of_length_1(found)
         return unit[0] if single else unit
 
+    @checked
     def embed_folder(
         self,
         folder: str | Path,
         *,
-        batch_size: int | None = None,
-        max_pixels: int = MAX_PIXELS,
+        batch_size: Count | None = None,
+        max_pixels: Count = MAX_PIXELS,
         reporter: Reporter | None = None,
     ) -> Gathered:
         """Return the embeddings of all images in a folder and in its folders, by name.
@@ -129,13 +139,22 @@ class Trained:
             self, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
         )
 
+    @checked
     @torch.inference_mode()
     def embed_pixels(self, pixels: torch.Tensor) -> NDArray[np.float32]:
         """Return the embeddings, of length 1, of images that are scaled and cut already.
 
         Args:
             pixels: uint8 (N, 3, H, W) in RGB, or (N, 1, H, W) in gray.
+
+        Raises:
+            UserError: if they are something else.
         """
+        if pixels.ndim != 4 or pixels.dtype != torch.uint8 or pixels.shape[1] not in (1, 3):
+            raise UserError(
+                f"pixels are {str(pixels.dtype).removeprefix('torch.')} of shape "
+                f"{tuple(pixels.shape)}; they must be uint8 (N, 3, H, W) in RGB or (N, 1, H, W)"
+            )
         return _of_length_1(self._as_searched(pixels))
 
     def network_digest(self) -> str:
@@ -160,6 +179,7 @@ class Trained:
         check_there(self.folder, "datasets", self.config.dataset.name)
         return runner.build_dataset(self.config, "test")
 
+    @checked
     def embed_test(self, reporter: Reporter | None = None) -> Embedded:
         """Return the embeddings of the test split; they are kept in the run's folder.
 
@@ -199,7 +219,9 @@ class Trained:
         total = -(-len(dataset) // size)
         with torch.inference_mode():
             tracked = reporter.track(batches, total, "embedding")
-            return torch.cat([self._as_searched(images) for images in tracked])
+            found = torch.cat([self._as_searched(images) for images in tracked])
+        _gather.check_finite(self.folder.path, found.cpu().numpy(), "image {}".format)
+        return found
 
     def _as_searched(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return the embeddings (N, d) of prepared images, of no particular length."""
@@ -219,13 +241,15 @@ class Trained:
     def _keep(self, embeddings: NDArray[np.float32], key: str) -> None:
         """Keep the embeddings in the folder of the run, if that can be written."""
         buffer = io.BytesIO()
-        np.savez(buffer, embeddings=embeddings, key=np.array(key))
+        digest = np.array(_digest_of(embeddings))
+        np.savez(buffer, embeddings=embeddings, key=np.array(key), digest=digest)
         try:
             self.folder.write(EMBEDDINGS, buffer.getvalue())
         except UserError as error:
             warnings.warn(f"embeddings are not kept: {error}", stacklevel=2)
 
 
+@checked
 def load(run: str | Path, device: str = "auto") -> Trained:
     """Return the network of a run, ready for use.
 
@@ -244,11 +268,12 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         device: auto, cpu, mps, cuda, or one GPU of several as cuda:0.
 
     Raises:
-        UserError: if there is no such run, or its checkpoint cannot be read.
+        UserError: if there is no such run, its checkpoint cannot be read, or a weight is NaN or
+            infinite.
     """
     folder = RunFolder.find(run)
-    config = configuration.load_run(folder.path / CONFIG)
-    state = folder.load_checkpoint()
+    config = folder.config()
+    state = folder.network(config)
     if state is None and config.train.iterations:
         raise UserError(
             f"{folder.path}: has no checkpoint.pt, so there is no network in it; the folder may be "
@@ -261,6 +286,7 @@ def load(run: str | Path, device: str = "auto") -> Trained:
         if state["iteration"] < config.train.iterations:
             done = f"iteration {state['iteration']} of {config.train.iterations}"
             warnings.warn(f"{folder.path}: the run is not finished; this is {done}", stacklevel=2)
+    _check_weights(embedder, folder)
     return Trained(folder, config, embedder)
 
 
@@ -298,11 +324,26 @@ class _Given:
         return []
 
 
-def _is_single(images: Any) -> bool:
-    """Tell an image from a sequence of images; an array of four dimensions is the latter."""
-    if isinstance(images, np.ndarray):
-        return images.ndim < 4
-    return isinstance(images, str | os.PathLike | Image.Image)
+def in_a_list(images: Any) -> tuple[Sequence[Any], bool]:
+    """Return images in a sequence, and whether it is a single one that was given.
+
+    An array of four dimensions holds several.
+
+    Raises:
+        UserError: it is neither an image nor a collection of some in an order.
+    """
+    if isinstance(images, np.ndarray) and images.ndim == 4:
+        return cast(Sequence[Any], images), False
+    if isinstance(images, np.ndarray | str | os.PathLike | Image.Image):
+        return [images], True
+    if isinstance(images, torch.Tensor):
+        raise UserError(
+            "images are a torch tensor; embed_pixels takes tensors, uint8 (N, 3, H, W) that are "
+            f"scaled and cut. Here, {_WHAT_IMAGES_ARE}"
+        )
+    if not isinstance(images, Iterable) or isinstance(images, bytes | Mapping | Set | type):
+        raise UserError(f"images are {shown(images)}; {_WHAT_IMAGES_ARE}, or a list of these")
+    return images if isinstance(images, Sequence) else list(images), False
 
 
 def _of_length_1(embeddings: torch.Tensor) -> NDArray[np.float32]:
@@ -324,8 +365,7 @@ def _as_image(given: Any, index: int, max_pixels: int) -> Image.Image:
             )
         given = Image.fromarray(given)
     if not isinstance(given, Image.Image):
-        kind = type(given).__name__
-        raise UserError(f"image {index} is a {kind}; give a path, a PIL image or a uint8 array")
+        raise UserError(f"image {index} is {shown(given)}; {_WHAT_IMAGES_ARE}")
     return given if given.mode in ("RGB", "L") else to_rgb(given)
 
 
@@ -349,13 +389,28 @@ def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> No
         ) from error
 
 
+def _digest_of(embeddings: NDArray[np.float32]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(embeddings).tobytes()).hexdigest()
+
+
+def _check_weights(embedder: Embedder, folder: RunFolder) -> None:
+    for name, value in embedder.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise UserError(
+                f"{folder.path}: its network has weights that are NaN or infinite, first in "
+                f"{name}; train it again, or use another run"
+            )
+
+
 def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
-    """Return embeddings that were kept; None if there are none, or of others."""
+    """Return embeddings that were kept; None if there are none, of others, or damaged."""
     try:
+        check_stored(path)
         with np.load(path, allow_pickle=False) as kept:
             embeddings: NDArray[np.float32] = kept["embeddings"]
             fits = embeddings.dtype == np.float32 and embeddings.shape == shape
             good = fits and kept["key"] == key and np.isfinite(embeddings).all()
-            return embeddings if good else None
+            whole = "digest" not in kept or kept["digest"] == _digest_of(embeddings)
+            return embeddings if good and whole else None
     except Exception:  # noqa: BLE001 there are none, or of a damaged file NumPy says anything
         return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
 import shutil
 import warnings
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -411,12 +413,108 @@ def test_verify_tells_of_a_class_without_images(root):
     assert "warning: 'nobody': a class without images that can be used" in lines
 
 
-def test_verify_reads_what_looks_unchanged(root):
+@contextmanager
+def unnoticed(root, cache):
+    """Let what is remembered have the status of the files after the block, as if it was before.
+
+    No program can set the time of the status back; a damaged disk need not.
+    """
+    (store,) = cache.glob("scan-*.json")
+    yield
+    remembered = json.loads(store.read_bytes())
+    for name, seen in remembered.items():
+        seen[2] = (root / name).stat().st_ctime_ns
+    store.write_text(json.dumps(remembered))
+
+
+def test_a_change_that_hides_its_size_and_time_is_noticed(root, examined):
+    """The status of the file, which nobody can set back, tells."""
+    file = root / "train/a/1.png"
+    put(file, 40)
+    train = ImageFolder(str(root), "train")
+    examined.clear()
+    before = file.stat()
+    put(file, 41)
+    assert file.stat().st_size == before.st_size
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert ImageFolder(str(root), "train").fingerprint() != train.fingerprint()
+    assert examined == ["train/a/1.png"]
+    put(file, 40)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert ImageFolder(str(root), "train").fingerprint() == train.fingerprint()
+
+
+def test_verify_tells_of_a_change_that_nothing_shows(root, cache):
+    file = root / "train/a/1.png"
+    put(file, 40)
+    train = ImageFolder(str(root), "train")
+    before = file.stat()
+    with unnoticed(root, cache):
+        put(file, 41)
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert ImageFolder(str(root), "train").fingerprint() == train.fingerprint()
+    (line,) = faults(train)
+    assert line.startswith("warning: 'train/a/1.png': the content has changed since a run read it")
+    assert ImageFolder(str(root), "train").fingerprint() != train.fingerprint()
+    assert not faults(train)
+
+
+def test_a_change_that_shows_is_no_fault(root):
+    train = ImageFolder(str(root), "train")
+    put(root / "train/a/1.png", 99)
+    assert not faults(train)
+
+
+COMPOSED, APART = "Caf\u00e9", "Cafe\u0301"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "severity"),
+    [
+        (f"train/{COMPOSED}", f"test/{APART}", "error"),
+        (f"train/{COMPOSED}", f"train/{APART}", "warning"),
+        ("train/Robin", "test/robin", "warning"),
+        ("test/Robin", "test/robin", "warning"),
+        ("train/Great  tit", "test/great tit", "warning"),
+        ("train/Stra\u00dfe", "test/STRASSE", "warning"),
+        (f"train/{COMPOSED}", f"test/{APART.upper()}", "warning"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*one class under several names")
+def test_one_class_in_two_spellings_is_told(root, one, other, severity):
+    put(root / one / "0.png", 50)
+    put(root / other / "0.png", 51)
+    if not (root / one).is_dir() or (root / one).samefile(root / other):
+        pytest.skip("the file system knows no two names")
+    data, _ = both(root)
+    (line,) = faults(data)
+    assert line.startswith(f"{severity}: ")
+    assert ": one class under several names? " in line
+    if APART in other:
+        assert "'Caf\\xe9' in train" in line
+        assert "'Cafe\\u0301' in t" in line
+
+
+def test_one_class_in_two_spellings_warns_a_run_if_it_is_in_both_splits(root):
+    put(root / "train/robin/0.png", 50)
+    put(root / "train/ROBIN/0.png", 51)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both(root)
+    put(root / "test/Robin/0.png", 52)
+    with pytest.warns(
+        UserWarning, match=r"'ROBIN' in train and 'robin' in train and 'Robin' in te"
+    ):
+        ImageFolder(str(root), "test")
+
+
+def test_verify_reads_what_looks_unchanged(root, cache):
     train = ImageFolder(str(root), "train")
     file = root / "train/a/1.png"
     before = file.stat()
-    file.write_bytes(bytes(before.st_size))
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with unnoticed(root, cache):
+        file.write_bytes(bytes(before.st_size))
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert len(ImageFolder(str(root), "train")) == len(train)  # it does look unchanged
     (line,) = faults(train)
     assert line == "error: 'train/a/1.png': not an image that Pillow reads"
@@ -525,6 +623,7 @@ def test_nothing_is_said_when_all_is_well(either, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not BIRDS.is_dir(), reason="the birds are not here")
 def test_birds():
     train, test = both(BIRDS)
@@ -533,3 +632,21 @@ def test_birds():
     assert train.stray == []
     assert [line.split(" (")[0] for line in train.verify()] == ["note: 'train': gray images"]
     assert train[0][0].size == (128, 128)
+
+
+@pytest.mark.parametrize(
+    "seen", [["1", 1, 1, "d"], [1, 1, "1", "d"], [1, 1, 1, 5], [1, 1, 1, None], [1], {}, 5, "abcd"]
+)
+def test_what_is_remembered_in_other_types_is_forgotten(seen, tmp_path, cache):
+    root = fill(tmp_path / "photos", ["a", "b", "c", "d"])
+    options = {"split": "train", "root": str(root)}
+    before = ImageFolder(**options).fingerprint()
+    (store,) = cache.glob("scan-*.json")
+    kept = json.loads(store.read_text())
+    first = next(iter(kept))
+    store.write_text(json.dumps(kept | {first: seen}))
+    assert ImageFolder(**options).fingerprint() == before
+    assert json.loads(store.read_text()) == kept
+    for text in ("[" * 100_000, "[]", "5", ""):
+        store.write_text(text)
+        assert ImageFolder(**options).fingerprint() == before

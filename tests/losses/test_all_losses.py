@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import zoo
 from zoo import _check_record
 from zoo.checks import CHECKS, Subject, parametrize_with_checks
 
+NAMES, EVERY = parametrize_with_checks(zoo.names("losses")).args
+LONG = ("check_learning", "check_gradcheck", "check_float32")  # most of the time that checks take
+AT_ONCE = ("ice", "proxy_nca", "drpr")  # that are put through these in the fast tests too
 
-@parametrize_with_checks(zoo.names("losses"))
+
+def with_speed(one):
+    """Return a loss and a check of it, marked as slow where the check is."""
+    loss, check = one.values
+    slow = check.__name__ in LONG and loss.name not in AT_ONCE
+    marks = [*one.marks, pytest.mark.slow] if slow else one.marks
+    return pytest.param(*one.values, id=one.id, marks=marks)
+
+
+@pytest.mark.parametrize(NAMES, map(with_speed, EVERY))
 def test_loss(loss, check):
     check(loss)
 

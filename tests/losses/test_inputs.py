@@ -139,3 +139,11 @@ def test_weights_that_are_nan_are_not_hidden(build_loss, name):
     with torch.no_grad():
         next(loss.parameters()).fill_(torch.nan)
     assert loss(X, Y).isnan()
+
+
+def test_labels_that_no_type_can_compare(build_loss):
+    loss = build_loss("triplet_semihard")
+    with pytest.raises(UserError, match="labels are uint64 and ref_labels int64"):
+        loss(X, Y.to(torch.uint64), None, X, Y)
+    both = Y.to(torch.uint64)
+    assert torch.equal(loss(X, both, None, X, both), loss(X, Y, None, X, Y))

@@ -101,7 +101,9 @@ def test_equals_the_loops(build_loss, make_batch, derive, same, sizes, gamma, sw
     assert one[0] > 0
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))]
+)
 def test_the_search_is_never_above_the_optimum_and_sweeps_do_not_hurt(make_batch, seed):
     x, labels = make_batch([4, 4, 4], seed=seed, spread=2.0, dim=3)
     d, y = distances(x), labels.tolist()

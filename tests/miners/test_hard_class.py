@@ -97,6 +97,7 @@ def test_sizes_out_of_range(wrong, says):
         make(**wrong)
 
 
+@pytest.mark.slow
 def test_in_a_run_the_network_as_it_is_chooses(tmp_path, monkeypatch):
     """A stopped run sees the batches it would have seen; a new network would choose others."""
     settings = [

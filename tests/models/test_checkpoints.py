@@ -127,6 +127,7 @@ def test_a_renamed_layer_is_both_missing_and_unknown():
         "weights w.pth: only 8 of the network's 9 tensors match",
         "  missing in the file: 0.weight",
         "  unknown to the network: first.weight",
+        "  nearest: first.weight may be 0.weight",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import leaderboard
+from zoo._files import open_regular
 from zoo._words import printable
 from zoo.errors import UserError, did_you_mean
 from zoo.results import CONFIG, RESULT, RunFolder
@@ -103,8 +105,8 @@ def _why_unfinished(folder: RunFolder) -> str:
 
 def _config(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(_LONGEST + 1)
+        with open_regular(path) as file, io.TextIOWrapper(file, "utf-8", "replace") as text_file:
+            text = text_file.read(_LONGEST + 1)
     except OSError:
         return ""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "\n# … and more"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo._experiments import find
-from zoo._files import cannot_write, replace_file
+from zoo._files import cannot_write, remove_left_over, replace_file
 from zoo._words import printable
 from zoo.errors import UserError
 from zoo.progress import Reporter
@@ -51,6 +51,7 @@ _STYLE: Any = {
     "svg.hashsalt": "zoo",
     "image.composite_image": False,  # pictures stay apart, each as sharp as it is
     "text.parse_math": False,  # a class may be called $x
+    "text.usetex": False,  # whatever matplotlibrc says: LaTeX may not be there
 }
 
 
@@ -329,6 +330,7 @@ def _save(figure: Figure, output: Path) -> None:
     figure.savefig(buffer, format=kind, dpi=300, metadata=dates.get(kind))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
+        remove_left_over(output)
         replace_file(output, lambda file: file.write(buffer.getvalue()))
     except (OSError, ValueError) as error:
         raise cannot_write(output, error) from error

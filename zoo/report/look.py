@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo._files import read_array
 from zoo.base import ImageDataset
 from zoo.errors import FAILURES, UserError
 from zoo.progress import Reporter
@@ -127,11 +128,11 @@ class Viewer:
         name = f"cache/tsne-{key.hexdigest()[:16]}.npy"
         if self.output.has(name):
             try:
-                places: NDArray[np.float32] = np.load(self.output.root / name, allow_pickle=False)
+                places: NDArray[np.float32] = read_array(self.output.root / name)
                 if places.shape == (len(embeddings), 2) and np.isfinite(places).all():
                     self.output.claim([name])
                     return places
-            except (OSError, ValueError, EOFError):
+            except Exception:  # noqa: BLE001 of a damaged file NumPy says anything
                 pass
         places = tsne.project(embeddings)
         buffer = io.BytesIO()

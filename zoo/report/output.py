@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from zoo import __version__
-from zoo._files import cannot_write
+from zoo._files import alone, cannot_write, read_json
 from zoo.errors import UserError
+from zoo.progress import Reporter
 
-MANIFEST = "report.json"
+MANIFEST, LOCK = "report.json", ".report.json.lock"
 _MADE_BY = "zoo report"
+_LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")  # of a report that was killed
+
+
+@contextmanager
+def opened(root: Path, reporter: Reporter) -> Iterator[Output]:
+    """Open the folder of a report for writing; wait for another process that writes it.
+
+    Raises:
+        UserError: if the folder has files and is not a report, or cannot be written.
+    """
+    _noted(root)  # no lock goes into the folder of somebody else
+    with alone(root / MANIFEST, reporter):
+        yield Output(root)
 
 
 class Output:
@@ -23,7 +39,7 @@ class Output:
     knows what is ours.
 
     Args:
-        root: the folder; it is made if it is not there.
+        root: the folder; it is made if it is not there. Nobody else may write it meanwhile.
 
     Raises:
         UserError: if the folder has files and is not a report, or cannot be written.
@@ -33,6 +49,7 @@ class Output:
         self.root = root
         self._noted = _noted(root)
         self._claimed: set[str] = set()
+        self._sweep()
         self._write(MANIFEST, self._manifest(self._noted))
 
     def claim(self, names: Iterable[str]) -> None:
@@ -74,6 +91,13 @@ class Output:
         self._noted = self._claimed
         self._write(MANIFEST, self._manifest(self._claimed))
 
+    def _sweep(self) -> None:
+        """Remove what a report that was killed was writing."""
+        for folder in {(self.root / name).parent for name in (MANIFEST, *self._noted)}:
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if _LEFT.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+
     def _manifest(self, names: Iterable[str]) -> bytes:
         content = {"made_by": _MADE_BY, "version": __version__, "files": sorted(names)}
         return (json.dumps(content, indent=0) + "\n").encode()
@@ -95,9 +119,9 @@ class Output:
 def _noted(root: Path) -> set[str]:
     """Return the files that an earlier report noted."""
     try:
-        if not os.path.lexists(root) or (root.is_dir() and not any(root.iterdir())):
+        if not os.path.lexists(root) or (root.is_dir() and _is_empty(root)):
             return set()
-        content = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+        content = read_json(root / MANIFEST)
         if content["made_by"] == _MADE_BY:
             return {name for name in content["files"] if _is_inside(name, root)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -105,6 +129,11 @@ def _noted(root: Path) -> set[str]:
     raise UserError(
         f"{str(root)!r}: has something in it that is no report; give an empty or a new folder"
     )
+
+
+def _is_empty(root: Path) -> bool:
+    """Tell whether a folder has nothing but what a report leaves that has just begun."""
+    return all(path.name == LOCK or _LEFT.fullmatch(path.name) for path in root.iterdir())
 
 
 def _is_inside(name: object, root: Path) -> bool:

@@ -13,7 +13,7 @@ from zoo.progress import Reporter
 from zoo.report import _extra, charts, collect, facts, render, sweeps, tables
 from zoo.report.collect import Run
 from zoo.report.look import Viewer
-from zoo.report.output import Output
+from zoo.report.output import Output, opened
 
 
 class Summary(NamedTuple):
@@ -35,6 +35,9 @@ def build(
 ) -> Summary:
     """Write the report of the runs under a directory.
 
+    Each page is replaced whole, when what it refers to is there, and the first one last: whatever
+    ends it, each page is that of the old report or of the new one, and its links work.
+
     Args:
         directory: the folder of run folders.
         output: the folder to write; a report in it is replaced.
@@ -49,8 +52,16 @@ def build(
     _extra.require()
     reporter = reporter or Reporter()
     found = collect.collect(directory, runs)
+    with opened(output, reporter) as site:
+        missing = _write(site, directory, found, queries, items, reporter)
+    return Summary(output / "index.html", len(found), missing)
+
+
+def _write(
+    site: Output, directory: Path, found: list[Run], queries: int, items: int, reporter: Reporter
+) -> dict[str, list[str]]:
+    """Write all pages; return what is missing of which runs, and why."""
     boards = collect.boards(found)
-    site = Output(output)
     pages = render.environment()
     site.claim(["index.html", *(f"runs/{run.page}" for run in found)])
     for name, content in render.assets().items():
@@ -81,7 +92,7 @@ def build(
     }
     site.write("index.html", pages.get_template("index.html.j2").render(index).encode())
     site.finish()
-    return Summary(output / "index.html", len(found), missing)
+    return missing
 
 
 def _siblings(run: Run, row: Row | None, by_page: dict[str, Run]) -> list[tuple[int, Run]]:

@@ -1,0 +1,49 @@
+"""Bars are for a person who looks on; elsewhere not even a blank line of them is written."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from zoo import _fetch, _unpack
+from zoo.progress import Reporter
+
+
+def track(reporter):
+    assert list(reporter.track("abc", 3, "letters")) == ["a", "b", "c"]
+
+
+def train(reporter):
+    with reporter.training(0, 3) as report:
+        report.advance()
+
+
+def unpack(reporter):
+    with _unpack._bar(reporter) as bar:
+        bar.update(bar.add_task("unpacking", total=3, files=""), completed=2)
+
+
+def fetch(reporter):
+    with _fetch._open_meter(reporter, "a file") as meter:
+        meter.begin(0, 3)
+        meter.show(2)
+
+
+BARS = pytest.mark.parametrize("bar", [track, train, unpack, fetch])
+
+
+@BARS
+@pytest.mark.parametrize(("terminal", "quiet"), [(False, False), (False, True), (True, True)])
+def test_without_a_reader_nothing_is_written(bar, terminal, quiet):
+    file = io.StringIO()
+    bar(Reporter(Console(file=file, force_terminal=terminal), quiet=quiet))
+    assert file.getvalue() == ""
+
+
+@BARS
+def test_on_a_terminal_there_is_a_bar(bar):
+    file = io.StringIO()
+    bar(Reporter(Console(file=file, force_terminal=True, width=80)))
+    assert "\x1b[" in file.getvalue()
