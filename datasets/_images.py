@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import PIL
-from rich.progress import track
 
 from zoo._files import open_regular, read_json, replace_file
 from zoo.base import cache_dir
 from zoo.decoding import open_image, to_rgb, why_unreadable
 from zoo.errors import UserError
-from zoo.progress import stderr
+from zoo.progress import Reporter
 
 T = TypeVar("T")
 
@@ -186,6 +185,4 @@ def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 def show_progress(items: Iterable[T], total: int, text: str) -> Iterator[T]:
     """Yield the items, with a bar on stderr if that is a terminal."""
-    console = stderr()
-    hidden = not console.is_terminal
-    yield from track(items, text, total, console=console, transient=True, disable=hidden)
+    yield from Reporter().track(items, total, text)

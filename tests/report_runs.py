@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 import zoo
-from zoo import config, runner
+from zoo import _identity, config, runner
 from zoo.progress import Reporter
 
 HOSTILE = ("<script>alert(1)</script>", "a_b & 50%", "</script><b>", "$x^{", "'\"><img src=x>")
@@ -52,7 +52,7 @@ def trained(output, seed=0, *overrides):
     runner.run(checked, reporter=Reporter(quiet=True))
     folder = output / checked.run_name()
     result = json.loads((folder / "result.json").read_text()) | {"config": NAME}
-    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "result.json").write_text(json.dumps(_identity.seal(result)))
     return folder.rename(folder.with_name(f"{NAME}-{result['digest']}-s{seed}"))
 
 

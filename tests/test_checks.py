@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from zoo import UserError, checks
+from zoo import UserError, checks, registry
 from zoo.checks import CHECKS, CheckFailedError, Subject, parametrize_with_checks
 from zoo.losses._shared import Loss, masks, unit
 
@@ -333,6 +333,8 @@ def test_what_has_no_meaning_is_refused(check):
     ],
 )
 def test_known_faults_of_pml_are_found(name, arguments, check, seen):
+    if name not in registry.pml_names("losses"):
+        pytest.skip("this pytorch-metric-learning is too old to have it")
     report = checks.run(f"pml.{name}", arguments, only=[f"check_{check}"])
     assert not report.ok
     (record,) = report.records

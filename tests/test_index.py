@@ -18,7 +18,8 @@ from PIL import Image
 from replicas import put
 
 import zoo
-from zoo import _index_folder, _neighbours, trained
+from zoo import _contact_sheet, _index_folder, _neighbours, trained
+from zoo._contact_sheet import Picture, _fitting, draw
 from zoo._neighbours import Neighbours, kind_for, unit
 from zoo.results import RunFolder
 
@@ -186,6 +187,37 @@ def test_an_approximate_index_tells_what_it_finds(kind, tmp_path):
     assert (again.search(vectors[:200], 11).positions == found).all()
 
 
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+def test_more_neighbours_are_found_as_well_as_ten(kind):
+    """With the effort that does for ten, ivf gave 71 of 150, and hnsw two thirds of a hundred."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(60, 12))
+    vectors = unit((centres[rng.integers(0, 60, 3000)] + rng.normal(size=(3000, 12))).astype("f4"))
+    index = Neighbours.of(vectors, kind, CPU)
+    index.tune(vectors)
+    value = index.value
+    for k in (10, 100, 500):
+        found = index.search(vectors[:50], k).positions
+        assert (found >= 0).all()
+        wanted = exactly(vectors, vectors[:50], k)
+        share = np.mean([len({*a} & {*b}) / k for a, b in zip(found, wanted, strict=True)])
+        assert share > 0.9
+    assert index.value == value
+
+
+def test_neighbours_that_cannot_be_reached_are_none():
+    """Copies of one vector are a part of the graph that no link leads out of."""
+    rng = np.random.default_rng(0)
+    vectors = unit(np.repeat(rng.normal(size=(3, 8)), 400, 0).astype(np.float32))
+    index = Neighbours.of(vectors, "hnsw", CPU)
+    found = index.search(vectors[[0, 500]], 1200)
+    assert found.positions.shape == (2, 1200)
+    for row in found.positions:
+        there = row[row >= 0]
+        assert len({*there}) == len(there)
+        assert (row[len(there) :] == -1).all()
+
+
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_few_vectors(kind, count):
@@ -237,6 +269,26 @@ def test_an_image_of_the_index_finds_itself_and_its_copy(made, photos, command):
     assert len(out.splitlines()) == len(rows) + 2
 
 
+def test_fewer_neighbours_than_were_asked_for_are_told(made, photos, command, monkeypatch):
+    query = photos / "test0" / "1.png"
+    for more in ([], ["--exclude-self"]):
+        status, _, error = command("search", made.folder, query, "-k", 99, *more)
+        assert (status, error) == (0, f"{made.folder}: has 15 images, not 99\n")
+    for k, more in ((15, []), (14, ["--exclude-self"])):
+        assert command("search", made.folder, query, "-k", k, *more)[2] == ""
+    whole = Neighbours.search
+
+    def lacks(self, queries, k):
+        found = whole(self, queries, k)
+        found.positions[:, 4:] = -1
+        return found
+
+    monkeypatch.setattr(Neighbours, "search", lacks)
+    status, out, error = command("search", made.folder, query, "-k", 12)
+    assert (status, error) == (0, f"{query}: 4 of 12 found; an index of --kind flat finds all\n")
+    assert len(out.splitlines()) == 3 + 4
+
+
 def test_json_is_for_machines(made, photos, tmp_path, command):
     (tmp_path / "broken.jpg").write_bytes(b"broken")
     query = photos / "test1" / "0.png"
@@ -282,6 +334,46 @@ def test_a_sheet_goes_without_images_that_are_gone(made, run, photos, tmp_path, 
     assert status == 0
     with Image.open(tmp_path / "s.png") as sheet:
         assert sheet.height > 300  # two lines of hits
+
+
+LONG = "x" * 100_000
+
+
+def test_names_of_any_length_on_a_sheet(made, tmp_path):
+    rows = [(Picture(tmp_path / "x", LONG, f"{LONG}/{LONG}"), [])]
+    draw(tmp_path / "sheet.png", rows, 10**6)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.height < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("short.png", "short.png"), ("", ""), ("a" * 99 + "z" * 99, "a…z"), (f"a{LONG}z", "a…z")],
+)
+def test_a_name_is_cut_in_its_middle(text, shown):
+    found = _fitting(text, 132, 11)
+    assert found == shown or (found[0] + "…" + found[-1] == shown and found.count("…") == 1)
+    assert _contact_sheet._font(11).getlength(found) <= 132
+    assert len(text) < 10 or _contact_sheet._font(11).getlength(found) > 110
+
+
+def test_paths_that_are_too_long(made, run, photos, tmp_path, command):
+    query = photos / "test0" / "0.png"
+    for arguments in (
+        ["search", made.folder, f"{LONG}.png"],
+        ["search", LONG, query],
+        ["search", made.folder, query, "--run", LONG],
+        ["search", made.folder, query, "--sheet", f"{LONG}.png"],
+        ["index", run, photos, "-o", tmp_path / LONG],
+        ["index", run, LONG, "-o", tmp_path / "i"],
+        ["embed", run, photos, "-o", f"{LONG}.npz"],
+        ["embed", run, LONG, "-o", tmp_path / "e.npz"],
+        ["export", run, "-o", f"{LONG}.pt2"],
+    ):
+        status, out, error = command(*arguments)
+        assert status in (1, 2), arguments
+        assert (out, error.count("\n"), error[:7]) == ("", 1, "error: ")
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -677,3 +769,11 @@ def test_the_folder_holds_what_is_documented(made):
         made.meta.index.name,
         made.meta.names.name,
     }
+
+
+def test_an_index_knows_its_images_by_any_kind_of_path(made, photos):
+    path = photos / made.names[0]
+    assert path in made
+    assert str(path) in made
+    assert str(photos / "none.png") not in made
+    assert 3 not in made

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from zoo import _fetch, _unpack
+from zoo.datasets import _images
 from zoo.progress import Reporter
 
 
@@ -40,6 +41,11 @@ def test_without_a_reader_nothing_is_written(bar, terminal, quiet):
     file = io.StringIO()
     bar(Reporter(Console(file=file, force_terminal=terminal), quiet=quiet))
     assert file.getvalue() == ""
+
+
+def test_nor_is_it_where_files_are_looked_at(capfd):
+    assert list(_images.show_progress("abc", 3, "looking at files")) == ["a", "b", "c"]
+    assert capfd.readouterr() == ("", "")
 
 
 @BARS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -177,8 +178,8 @@ def search(
     from zoo import index as indices
 
     for path in images:
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
+        if not os.path.isfile(path):  # noqa: PTH113 a path's own raises for a name too long
+            what = "is a folder" if os.path.isdir(path) else "does not exist"  # noqa: PTH112
             raise UserError(printable(f"{path}: {what}; give files of images"))
     if sheet is not None:
         _contact_sheet.check_ending(sheet)
@@ -196,6 +197,8 @@ def search(
         )
     queries = [Path(name) for name in found.names]
     lists = opened.search_embeddings(found.embeddings, k, paths=queries, exclude_self=exclude_self)
+    for line in _short(opened, queries, lists, k, exclude_self):
+        reporter.say(printable(line))
     if sheet is not None:
         _draw(sheet, queries, lists, max_pixels, reporter)
     if as_json:
@@ -262,6 +265,22 @@ def _built(made: Index) -> Iterator[str]:
         yield f"{meta.parameter} {trial.value:>5}  recall@10 {100 * trial.recall:6.2f}{chosen}"
     if meta.recall_at_10 is not None and meta.recall_at_10 < WANTED:
         yield f"less than the {100 * WANTED:.0f} % that were wanted; --kind flat finds all"
+
+
+def _short(
+    opened: Index,
+    queries: Sequence[Path],
+    lists: Sequence[Sequence[Hit]],
+    k: int,
+    exclude_self: bool,
+) -> Iterator[str]:
+    """Yield what is said where there are fewer neighbours than were asked for."""
+    if k > len(opened):
+        yield f"{opened.folder}: has {len(opened):,} images, not {k:,}"
+    for query, hits in zip(queries, lists, strict=True):
+        there = min(k, len(opened) - (exclude_self and query in opened))
+        if len(hits) < there:
+            yield f"{query}: {len(hits):,} of {there:,} found; an index of --kind flat finds all"
 
 
 def _print(queries: Sequence[Path], lists: Sequence[Sequence[Hit]]) -> None:

@@ -112,6 +112,9 @@ def _put(
 
 def _fitting(text: str, width: int, size: int) -> str:
     """Return a text that is no wider, cut in its middle: both ends of a path tell something."""
+    half = width // 2
+    if len(text) > 2 * half:  # a letter takes a pixel or more
+        text = text[:half] + text[-half:]
     text = printable(text)
     if len(text) > 2 * _END:  # no name that a disk takes, but one in a list may be of any length
         text = text[:_END] + text[-_END:]

@@ -125,7 +125,7 @@ def _ask(name: str, arguments: dict[str, Any]) -> Survey:
         split: np.bincount(data.labels, minlength=len(data.class_names)).tolist()
         for split, data in built.items()
     }
-    names = {split: data.class_names for split, data in built.items()}
+    names: dict[Split, Sequence[str]] = {s: data.class_names for s, data in built.items()}
     findings = [*map(_finding, lines), *(alike.finding() for alike in spelt_alike(names))]
     return Survey(None, "", sizes, findings)
 

@@ -208,9 +208,7 @@ class Neighbours:
         return [2**i for i in range(11) if 2**i < 2 * self._index.nlist]
 
     def _search(self, queries: NDArray[np.float32], k: int, length: int) -> Found:
-        short = length <= _faiss.GPU_MAX_K
-        index = self._gpu if self._gpu is not None and short else self._index
-        scores, positions = index.search(queries, length)
+        scores, positions = self._candidates(queries, length)
         found = self._in_order(queries, positions)
         if self.kind == "flat" and scores.shape[1] < self.count:
             # Of what is not listed none is nearer than this.
@@ -221,6 +219,38 @@ class Neighbours:
                 for all_, one in zip(found, again, strict=True):
                     all_[row, :k] = one[0, :k]
         return Found(found.cosines[:, :k], found.positions[:, :k])
+
+    def _candidates(
+        self, queries: NDArray[np.float32], k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return scores and positions of the ``k`` nearest by FAISS, -1 where it found too few."""
+        if self.kind == "flat":
+            return self._ask(queries, k, 0)
+        # The parameter was tuned for some neighbours; for more of them, more is looked at.
+        effort = round(self.value * max(1.0, k / (_MEASURED + 1)))
+        scores, positions = self._ask(queries, k, effort)
+        while effort < self._all and len(short := np.flatnonzero(positions[:, -1] < 0)):
+            effort *= 2
+            scores[short], positions[short] = self._ask(queries[short], k, effort)
+        return scores, positions
+
+    @property
+    def _all(self) -> int:
+        """The value of :attr:`parameter` with which everything is looked at."""
+        return int(self._index.nlist) if self.kind == "ivf" else self.count
+
+    def _ask(self, queries: NDArray[np.float32], k: int, effort: int) -> Any:
+        fits = max(k, effort) <= _faiss.GPU_MAX_K
+        index = self._gpu if self._gpu is not None and fits else self._index
+        if self.kind == "flat":
+            return index.search(queries, k)
+        return index.search(queries, k, params=self._parameters(min(effort, self._all)))
+
+    def _parameters(self, effort: int) -> Any:
+        faiss = _faiss.module("a search")
+        if self.kind == "ivf":
+            return faiss.SearchParametersIVF(nprobe=effort)
+        return faiss.SearchParametersHNSW(efSearch=effort)
 
     def _all_near(self, query: NDArray[np.float32], score: float) -> NDArray[np.int64]:
         """Return every position that may be nearer than the last of k whose score that is."""

@@ -128,7 +128,8 @@ class Index:
 
     def __contains__(self, path: object) -> bool:
         """Tell whether a file is one of the images."""
-        return isinstance(path, Path) and self._position_of(path) is not None
+        is_path = isinstance(path, str | os.PathLike)
+        return is_path and self._position_of(Path(path)) is not None
 
     @checked
     def search(
@@ -150,7 +151,8 @@ class Index:
                 comes first, with cosine 1.
 
         Returns:
-            a list for each image.
+            a list for each image; shorter than ``k`` where the index has no more, or where an
+            approximate one does not find them.
 
         Raises:
             UserError: an image cannot be read, the run is not there any more, or ``k`` is below 1.

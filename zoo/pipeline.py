@@ -309,8 +309,9 @@ def _in_memory(
         return None
     if images.crop is not None and min(sides) < images.crop - 2 * border:
         return None
-    if hasattr(dataset, "check_pixels"):
-        dataset.check_pixels(wanted)
+    check = getattr(dataset, "check_pixels", None)
+    if check is not None:
+        check(wanted)
     return pixels
 
 
