@@ -34,6 +34,7 @@ SET_UP = {
     "pip install -e '.[dev]'",
     "pre-commit install",
     "pytest -n auto --dist worksteal",
+    'pytest -n auto --dist worksteal -m "not slow"',
     "ruff check .",
     "ruff format --check .",
     "python tools/link_typing.py",
