@@ -33,7 +33,6 @@ SET_UP = {
     "pip install -e '.[test]'",
     "pip install -e '.[dev]'",
     "pre-commit install",
-    "pytest -n auto --dist worksteal",
     'pytest -n auto --dist worksteal -m "not slow"',
     "ruff check .",
     "ruff format --check .",
