@@ -171,7 +171,9 @@ def _check_memory(experiment: Experiment) -> None:
     config, room = experiment.config, environment.memory()
     if room is None:
         return
-    planes, height, width = centre_crops(experiment.test, config.images, [0])[0].shape
+    # Test images are read after training only, so a training image stands for them.
+    looked_at = experiment.test if experiment.train is None else experiment.train
+    planes, height, width = centre_crops(looked_at, config.images, [0])[0].shape
     count = min(config.evaluate.batch_size, len(experiment.test))
     batches = {"evaluate.batch_size": (count, count)}
     if experiment.sampler is not None:
