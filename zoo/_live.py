@@ -48,9 +48,10 @@ class Board:
         if self._quiet or not self._console.is_terminal:
             yield
             return
-        with Live(console=self._console, auto_refresh=False) as self._live:
+        with Live(console=self._console, auto_refresh=False) as live:
+            self._live = live
             yield
-            self._live.update(self.table(), refresh=True)
+            live.update(self.table(), refresh=True)
         self._live = None
 
     def changed(self, job: Job) -> None:
