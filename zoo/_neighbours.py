@@ -250,6 +250,7 @@ class Neighbours:
 
     def _parameters(self, effort: int) -> Any:
         faiss = _faiss.module("a search")
+        effort = min(effort, self._all)
         if self.kind == "ivf":
             return faiss.SearchParametersIVF(nprobe=effort)
         return faiss.SearchParametersHNSW(efSearch=effort)
