@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-import zoo
+import zoo.measures
 from zoo import UserError, config
 from zoo.embedder import Embedder
 from zoo.pipeline import Batch

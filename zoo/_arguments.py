@@ -216,5 +216,5 @@ def _guess(default: Any) -> Any:
     if isinstance(default, int | float):
         return float
     if isinstance(default, str):
-        return str
+        return int | str if default == "all" else str  # all of how many: a number may be meant
     return None
