@@ -178,6 +178,14 @@ def test_the_sweeps_that_are_shown_are_understood(tmp_path):
     assert counts == [12, 2]
 
 
+def test_the_losses_that_are_shown_within_losses_are_understood(tmp_path):
+    shown = [t for t in commands.blocks("yaml", PAGES["faq.md"]) if t.startswith("loss:")]
+    assert len(shown) == 3
+    for text in shown:
+        (tmp_path / "x.yaml").write_text(f"extends: ice_glyphs\n{text}")
+        assert config.load(tmp_path / "x.yaml").loss.name.startswith("pml.")
+
+
 # ---- the tutorial
 
 

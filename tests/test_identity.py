@@ -244,12 +244,12 @@ def test_what_held_out_classes_say_is_of_this_run(runs, tmp_path):
     folder = RunFolder(a)
     kept = (a / "validation.json").read_bytes()
     assert folder.candidate()["validation"]["recall"]
-    for text in (
-        (b / "validation.json").read_bytes(),
-        kept.replace(b'"share": 0.5', b'"share": 0.25'),
+    for text, said in (
+        ((b / "validation.json").read_bytes(), rf"{a.name}.* its record, which is of {b.name}"),
+        (kept.replace(b'"share": 0.5', b'"share": 0.25'), r"validation.json.*no longer what"),
     ):
         (a / "validation.json").write_bytes(text)
-        with pytest.raises(zoo.UserError, match=r"validation.json"):
+        with pytest.raises(zoo.UserError, match=said):
             folder.candidate()
     (a / "validation.json").write_bytes(kept)
     folder.select({"settings": {}, "among": {}})
@@ -293,6 +293,23 @@ def test_a_network_that_was_lost_is_trained_again_beside_what_held_out_classes_s
     result = resume(run)
     assert result["files"].keys() == {"config.yaml", "checkpoint.pt", "ranks.npy", "labels.npy"}
     assert RunFolder(run).candidate()["validation"] == result["validation"]
+
+
+def test_a_chosen_run_may_be_measured_in_another_way(runs, tmp_path):
+    """What makes no difference to a run is in its config all the same, which is written again."""
+    shutil.copytree(runs[0].parent.parent / "photographs", tmp_path / "photographs")
+    run = tmp_path / "runs" / held_out(tmp_path, 0)["run"]
+    text = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(text.replace("workers: null", "workers: 1"))
+    with pytest.raises(zoo.UserError, match=r"config.yaml: not the file that the run wrote"):
+        RunFolder(run).candidate()
+    (run / "config.yaml").write_text(text)
+    settings = [f"output={run.parent}", "evaluate.batch_size=3"]
+    shutil.copy(run / "config.yaml", tmp_path / "ice_glyphs.yaml")
+    result = runner.run(tmp_path / "ice_glyphs.yaml", settings, reporter=QUIET)
+    assert result["run"] == run.name
+    RunFolder(run).select({"settings": {}, "among": {}})
+    assert RunFolder(run).candidate()["selection"] == {"settings": {}, "among": {}}
 
 
 def test_what_is_written_down_is_what_was_written(tmp_path):

@@ -18,7 +18,7 @@ from PIL import Image
 from replicas import put
 
 import zoo
-from zoo import _contact_sheet, _index_folder, _neighbours, trained
+from zoo import _contact_sheet, _identity, _index_folder, _neighbours, trained
 from zoo._contact_sheet import Picture, _fitting, draw
 from zoo._neighbours import Neighbours, kind_for, unit
 from zoo.results import RunFolder
@@ -482,8 +482,7 @@ def meta_with(folder, change):
     """Change meta.json and seal it again, as somebody may who knows how."""
     meta = json.loads((folder / "meta.json").read_text())
     change(meta)
-    meta["seal"] = _index_folder._seal(meta)
-    (folder / "meta.json").write_text(json.dumps(meta))
+    (folder / "meta.json").write_text(json.dumps(_identity.seal(meta)))
 
 
 def names_become(folder, content):

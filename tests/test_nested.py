@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from rich.console import Console
 from small_run import small_run
 
 import zoo
-from zoo import UserError, config, leaderboard, registry
+from zoo import UserError, _editor_schema, config, leaderboard, registry
 from zoo.losses._memory import CrossBatchMemory
 
 SHORT = ["model.embedding_size=16", "train.iterations=3", "device=cpu"]
@@ -61,6 +62,13 @@ def test_every_loss_of_pml_can_be_trained_with_or_says_why_not(name):
         assert x.grad.isfinite().all()
 
 
+def test_the_questions_say_which_cannot_be_trained_with():
+    page = (Path(__file__).parent.parent / "docs" / "faq.md").read_text("utf-8")
+    assert all(f"`{name}`" in page for name in [*CANNOT, NEVER_PACKAGED])
+    if len(registry.pml_names("losses")) == 38:  # of the newest version
+        assert f"Of its 38 losses, {38 - len(CANNOT)} can be trained with" in page
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*registry.pml_names("losses")} - {*CANNOT}))
 def test_every_other_loss_of_pml_trains_a_run(tmp_path, name):
@@ -73,7 +81,7 @@ def test_every_miner_of_pml_mines_in_a_run_or_says_why_not(tmp_path, name):
     if name == NEVER_PACKAGED:  # by labels of a first batch, which a config does not have
         with pytest.raises(UserError, match=r"tried before training, gave images .* pair"):
             small_run(tmp_path, *settings)
-        assert not (tmp_path / "runs").exists()
+        assert not [*(tmp_path / "runs").glob("*/config.yaml")]
     else:
         assert config.load("ice_glyphs", [*SHORT, *settings]).miner.name == name
 
@@ -134,10 +142,11 @@ def test_a_memory_refuses_a_loss_that_does_not_compare_with_one(loss, says):
         CrossBatchMemory(loss, 4)
 
 
-def test_a_memory_of_less_than_a_batch_is_refused_before_training(tmp_path):
-    memory = "loss={name: pml.CrossBatchMemory, loss: ice, memory_size: 7}"
+def test_a_memory_of_less_than_a_batch_is_refused():
+    memory = CrossBatchMemory(zoo.build("losses", "ice"), 4, memory_size=7)
+    memory.check_batch(7, 4)  # a run asks before training
     with pytest.raises(UserError, match="a memory of 7 is smaller than a batch of 8 images"):
-        small_run(tmp_path, memory, "sampler.classes=4")
+        memory.check_batch(8, 4)
 
 
 FILE = """\
@@ -223,6 +232,57 @@ def test_nested_values_survive_dump_digest_overrides_and_sweeps(tmp_path, monkey
     names = [v.config.loss.arguments["loss"]["distance"]["name"] for v in swept]
     assert names == ["pml.LpDistance", "pml.CosineSimilarity"]
     assert len({variant.config.digest() for variant in swept}) == 2
+
+
+def test_the_schema_for_editors_admits_them_in_strangers_too(monkeypatch):
+    jsonschema = pytest.importorskip("jsonschema")
+
+    class Mixed(torch.nn.Module):
+        """A mixture."""
+
+        def __init__(self, first: torch.nn.Module, losses=None, distance=None) -> None:
+            super().__init__()
+
+    monkeypatch.setattr(registry, "_registered", {})
+    zoo.register("losses", "mixed")(Mixed)
+    names = {kind: registry.names(kind) for kind in registry.KINDS}
+    validator = jsonschema.Draft7Validator(_editor_schema.schema(names))
+    for loss in (
+        {"name": "mixed", "first": "ice", "losses": ["rll", {"name": "ice", "scale": 3}]},
+        {"name": "mixed", "first": {"name": "ice"}, "distance": {"name": "LpDistance", "p": 1}},
+        {"name": "pml.CrossBatchMemory", "loss": {"name": "ice", "scale": 32}},
+    ):
+        assert not list(validator.iter_errors({"loss": loss}))
+    for loss in (
+        {"name": "mixed", "first": {"name": "ice", "scael": 3}},
+        {"name": "mixed", "first": "ice", "losses": "rll"},
+        {"name": "mixed", "first": 5},
+    ):
+        assert list(validator.iter_errors({"loss": loss}))
+
+
+def test_a_strangers_loss_nests_and_takes_components_by_its_annotations(monkeypatch):
+    class Mixed(torch.nn.Module):
+        """A mixture."""
+
+        gallery = mined = True
+
+        def __init__(self, first: torch.nn.Module, style: str = "x", miner: str = "none") -> None:
+            super().__init__()
+            self.first, self.style, self.miner = first, style, miner
+
+    monkeypatch.setattr(registry, "_registered", {})
+    zoo.register("losses", "mixed")(Mixed)
+    memory = zoo.build(
+        "losses",
+        "pml.CrossBatchMemory",
+        embedding_size=4,
+        loss={"name": "mixed", "first": {"name": "ice", "scale": 7}, "miner": "batch_hard"},
+    )
+    assert (memory.loss.first.scale, memory.loss.miner) == (7, "batch_hard")  # that one is text
+    (line,) = complaint("loss=mixed", "loss.first=contrastiv").splitlines()
+    assert "loss.first" in line
+    assert "did you mean contrastive" in line
 
 
 def test_items_of_a_list_are_changed_by_their_number(tmp_path, monkeypatch):

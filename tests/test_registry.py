@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import zoo
-from zoo import UserError, registry
+from zoo import UserError, _source, registry
 
 HEAVY = ("torch", "torchvision", "pytorch_metric_learning", "matplotlib", "sklearn")
 
@@ -332,3 +332,27 @@ def test_what_is_no_name_is_not_registered(name):
 def test_only_classes_are_registered(what):
     with pytest.raises(UserError, match="losses: mine must be a class, not"):
         zoo.register("losses", "mine")(what)
+
+
+def test_summaries_are_sentences_or_names_of_classes():
+    for kind in registry.KINDS:
+        for name in [*registry.names(kind), *registry.pml_names(kind)]:
+            summary = registry.component(kind, name).summary
+            assert re.match(r"\S.*[^\s:]$", summary), (kind, name, summary)
+            assert not re.match(r"[\w #]+:$|https?://\S+$", summary), (kind, name, summary)
+
+
+@pytest.mark.parametrize(
+    ("documentation", "summary"),
+    [
+        ("Pull together.\n\nMore of it.", "Pull together."),
+        ("Args:\n    margin: how far", "Mine"),
+        ("", "Mine"),
+        ("Issue #411:\n\nA common use case.", "A common use case."),
+        ("Paper:\nhttps://a.b/c\nA loss of pairs\nthat are far.", "A loss of pairs that are far."),
+        ("=====\nTitle\n=====", "Title"),
+        ("Takes triplets\n    Args:\n        margin: how far", "Takes triplets"),
+    ],
+)
+def test_a_summary_is_the_first_sentence(documentation, summary):
+    assert _source.summary_of(documentation, "Mine") == summary

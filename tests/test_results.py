@@ -243,4 +243,8 @@ def test_a_run_that_could_not_begin_leaves_no_folder(tmp_path):
     assert not folder.path.exists()
     with folder.locked():
         folder.write("config.yaml", b"seed: 0")
+    assert not folder.path.exists()
+    with folder.locked():
+        folder.write("config.yaml", b"seed: 0")
+        folder.append({"iteration": 1})
     assert (folder.path / "config.yaml").is_file()

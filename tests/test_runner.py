@@ -311,14 +311,22 @@ def test_changed_images_are_not_trained_on_by_mistake(tmp_path, monkeypatch):
         run(tmp_path)
 
 
-def interrupted(tmp_path, monkeypatch, at, more=()):
+def test_ctrl_break_saves_too(tmp_path, monkeypatch):
+    """As SIGBREAK, which only Windows has; another signal stands in for it."""
+    monkeypatch.setattr(runner._signals, "STOP", (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+    with pytest.raises(runner.InterruptedRunError, match="saved at iteration 7 of 24"):
+        interrupted(tmp_path, monkeypatch, at=6, signum=signal.SIGUSR1)
+    assert folder(tmp_path).reached() == 7
+
+
+def interrupted(tmp_path, monkeypatch, at, more=(), signum=signal.SIGINT):
     """Run until Ctrl-C comes in the iteration after ``at``."""
     step = runner.Trainer.step
 
     def kill(self, batch):
         step(self, batch)
         if batch.iteration == at:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signum)
 
     with monkeypatch.context() as patch:
         patch.setattr(runner.Trainer, "step", kill)

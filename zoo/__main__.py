@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zoo.cli import main
+from zoo._start import main
 
 if __name__ == "__main__":
     main()

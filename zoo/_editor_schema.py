@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from zoo import config, registry
+from zoo import _nested, config, registry
 from zoo._arguments import Parameter, type_of
 from zoo._yaml import Keys
 from zoo.errors import UserError
@@ -126,7 +126,7 @@ def _rule(kind: Kind, name: str, condition: _Schema) -> _Schema | None:
     except UserError:
         return None
     properties: _Schema = {
-        parameter.name: _argument(parameter, texts.get(parameter.name, ""))
+        parameter.name: _argument(kind, parameter, texts.get(parameter.name, ""))
         for parameter in parameters
         if parameter.name not in config.set_by_run(kind)
     }
@@ -136,15 +136,33 @@ def _rule(kind: Kind, name: str, condition: _Schema) -> _Schema | None:
     }
 
 
-def _argument(parameter: Parameter, text: str) -> _Schema:
+def _argument(kind: Kind, parameter: Parameter, text: str) -> _Schema:
     """Return the schema of an argument, as far as its annotation and default tell."""
     found: _Schema = {"description": text} if text else {}
-    found |= _type(parameter)
+    place = _nested.place_of(parameter, kind)
+    found |= _nested_components(place, parameter) if place else _type(parameter)
     with contextlib.suppress(TypeError, ValueError):  # a default that is no JSON is not told
         found |= (
             {} if parameter.required else {"default": json.loads(json.dumps(parameter.default))}
         )
     return found
+
+
+def _nested_components(place: _nested.Place, parameter: Parameter) -> _Schema:
+    """Return the schema of an argument that is a component itself, or several of them."""
+    one: _Schema = {"$ref": f"#/$defs/{place.kind}"}
+    if place.kind not in registry.KINDS:
+        names: _Schema = {"type": "string"}
+        one = {"anyOf": [names, {"type": "object", "properties": {"name": names}}]}
+    nothing: list[_Schema] = [{"type": "null"}] if parameter.default is None else []
+    if not place.several:
+        return {"anyOf": [one, *nothing]}
+    several: _Schema = {"anyOf": [one, {"type": "null"}]}
+    many = [
+        {"type": "array", "items": several},
+        {"type": "object", "additionalProperties": several},
+    ]
+    return {"anyOf": [*many, *nothing]}
 
 
 def _type(parameter: Parameter) -> _Schema:

@@ -28,6 +28,7 @@ from zoo._files import (
     read_bytes,
     replace_file,
 )
+from zoo._identity import SEAL, seal
 from zoo._neighbours import Kind, Neighbours
 from zoo._words import printable
 from zoo.errors import UserError
@@ -159,9 +160,8 @@ def _write(place: Path, names: list[str], neighbours: Neighbours, about: About) 
     replace_file(index, neighbours.write)
     replace_file(listing, lambda file: file.write(_json(names)))
     meta = Meta(**about.model_dump(), index=_file(index), names=_file(listing))
-    content = meta.model_dump()
-    content["seal"] = _seal(content)
-    replace_file(place / META, lambda file: file.write(_json(content)))
+    content = _json(seal(meta.model_dump()))
+    replace_file(place / META, lambda file: file.write(content))
     return meta
 
 
@@ -172,12 +172,6 @@ def _file(path: Path) -> File:
 def _json(content: Any) -> bytes:
     # ASCII: a name whose bytes are no text stays what it was.
     return (json.dumps(content, indent=1) + "\n").encode()
-
-
-def _seal(content: dict[str, Any]) -> str:
-    """Return a digest of all that is in ``meta.json`` beside the digest."""
-    rest = {key: value for key, value in content.items() if key != "seal"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _remove_others(place: Path) -> None:
@@ -265,11 +259,11 @@ def _content(path: Path) -> Any:
     content = json.loads(read_bytes(path, _MOST_META))
     if not isinstance(content, dict):
         return content
-    if "seal" not in content and "bytes" in content:  # before there were digests
+    if SEAL not in content and "bytes" in content:  # before there were digests
         unknown = {"bytes": None, "sha256": None}
         files = {"index": _OLD_INDEX, "names": _OLD_NAMES}
         return content | {key: {"name": name, **unknown} for key, name in files.items()}
-    if content.get("seal") != _seal(content):
+    if content != seal(content):
         raise ValueError("it is no longer what was written")
     return content
 

@@ -181,6 +181,8 @@ class Downloadable(Protocol):
 class BatchSampler(Protocol):
     """Decides what a batch is: yields lists of indices, epoch after epoch, without end.
 
+    A batch has one index at least, and all are whole numbers from 0 to below the number of images.
+
     Its constructor is given by the runtime, if it has such parameters: ``labels``, ``seed``, and
     ``embed``, a function from indices of training images to what the network as it is makes of
     them, an array (n, d). One that uses it has ``draws_late = True``: a batch is then drawn only
@@ -195,11 +197,26 @@ class BatchSampler(Protocol):
     def __iter__(self) -> Iterator[list[int]]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where it stands, as plain numbers."""
+        """Return where it stands: numbers, text and tensors, in maps and lists of them."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there: the next batch is the one that would have come next."""
+        ...
+
+
+class Miner(Protocol):
+    """A ``torch.nn.Module`` that picks the pairs or triplets of a batch that a loss looks at.
+
+    It returns a tuple of int64 tensors, (anchors, positives, negatives) or (anchors, positives,
+    anchors, negatives): indices into the batch, parts that belong together of one length, empty
+    where there is nothing. Positives share the label of their anchor and are not the anchor itself,
+    negatives have another. One that breaks that on purpose says so, ``expected_failures =
+    {"check_labels": reason}``.
+    """
+
+    def __call__(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        """Return what was picked of embeddings (N, d) with labels (N,)."""
         ...
 
 

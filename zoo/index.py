@@ -128,8 +128,9 @@ class Index:
 
     def __contains__(self, path: object) -> bool:
         """Tell whether a file is one of the images."""
-        is_path = isinstance(path, str | os.PathLike)
-        return is_path and self._position_of(Path(path)) is not None
+        if not isinstance(path, str | os.PathLike):
+            return False
+        return self._position_of(Path(path)) is not None
 
     @checked
     def search(

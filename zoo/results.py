@@ -284,7 +284,8 @@ class RunFolder:
     def _forget(self, name: str, digest: str) -> None:
         """Take the digest of a file out of the record of held-out classes, if it gets another one.
 
-        So it is where a network that was lost is trained again.
+        So it is where a network that was lost is trained again, or a run is chosen that is measured
+        on another device.
         """
         if not self.validated:
             return
@@ -485,10 +486,10 @@ class RunFolder:
     def finish_validation(self, candidate: dict[str, Any]) -> dict[str, Any]:
         """Write what held-out classes say of the run, which waits for being chosen.
 
-        The config is not among the files of the record: when the run is chosen, it is written
-        again, perhaps for another device.
+        When the run is chosen, its config is written again, perhaps for another device; the record
+        then holds no digest of it any more.
         """
-        return self._write_record(VALIDATION, self._with_digests(candidate, [CHECKPOINT]))
+        return self._write_record(VALIDATION, self._with_digests(candidate, [CONFIG, CHECKPOINT]))
 
     def select(self, selection: dict[str, Any]) -> None:
         """Note that the run was chosen, and among what.
@@ -535,6 +536,7 @@ class RunFolder:
             self.result()
             return self._read(RESULT, Candidate)
         candidate = self._read(VALIDATION, Candidate)
+        self._compare(CONFIG, candidate)
         if candidate.get(_identity.FILES):
             self._check_config(candidate)
         return candidate
@@ -583,8 +585,9 @@ class RunFolder:
         if found != expected:
             raise UserError(
                 printable(
-                    f"{self.path / name}: not the file that the run wrote beside its record: "
-                    f"damaged, edited or of another run; {_identity.WHAT_TO_DO}"
+                    f"{self.path / name}: not the file that the run wrote beside its record, which "
+                    f"is of {record['run']}: damaged, edited or of another run; "
+                    f"{_identity.WHAT_TO_DO}"
                 )
             )
 
