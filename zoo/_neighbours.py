@@ -239,12 +239,14 @@ class Neighbours:
         """The value of :attr:`parameter` with which everything is looked at."""
         return int(self._index.nlist) if self.kind == "ivf" else self.count
 
-    def _ask(self, queries: NDArray[np.float32], k: int, effort: int) -> Any:
+    def _ask(
+        self, queries: NDArray[np.float32], k: int, effort: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         fits = max(k, effort) <= _faiss.GPU_MAX_K
-        index = self._gpu if self._gpu is not None and fits else self._index
-        if self.kind == "flat":
-            return index.search(queries, k)
-        return index.search(queries, k, params=self._parameters(min(effort, self._all)))
+        index: Any = self._gpu if self._gpu is not None and fits else self._index
+        how = {} if self.kind == "flat" else {"params": self._parameters(min(effort, self._all))}
+        scores, positions = index.search(queries, k, **how)
+        return scores, positions
 
     def _parameters(self, effort: int) -> Any:
         faiss = _faiss.module("a search")

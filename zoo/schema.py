@@ -300,7 +300,10 @@ class Train(_Spec):
         default=200, ge=1, le=MOST_ITERATIONS, description="iterations between checkpoints"
     )
     log_every: int = Field(
-        default=50, ge=1, le=MOST_ITERATIONS, description="iterations between log lines; iterations 1, 2, 5, 10 and 20 are logged too"
+        default=50,
+        ge=1,
+        le=MOST_ITERATIONS,
+        description="iterations between log lines; iterations 1, 2, 5, 10 and 20 are logged too",
     )
 
 
