@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -28,7 +29,9 @@ def runs(tmp_path, monkeypatch):
 
 def test_the_outputs_are_what_is_printed():
     tool = [sys.executable, str(ROOT / "tools" / "make_table_docs.py"), "--check"]
-    done = subprocess.run(tool, capture_output=True, text=True, check=False)
+    # Of this environ: readline, which pytest imports, puts a COLUMNS of its own behind its back.
+    environ = dict(os.environ)
+    done = subprocess.run(tool, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 0, done.stderr
 
 
