@@ -365,7 +365,13 @@ def test_a_checkpoint_of_impossible_content_is_said(whole, tmp_path, changed):
 def test_a_checkpoint_of_another_network_is_said(whole, tmp_path):
     other = folder(tmp_path, "model.backbone.width=5")
     other.path.mkdir()
-    other.save_checkpoint(folder(whole[0]).load_checkpoint())
+    state = folder(whole[0]).load_checkpoint()
+    other.save_checkpoint(state)
+    with pytest.raises(
+        UserError, match=rf"of the run {state['run']['name']}, but the folder is of"
+    ):
+        run(tmp_path, "model.backbone.width=5")
+    other.save_checkpoint({key: state[key] for key in state.keys() - {"run"}})  # as 0.1.0 wrote it
     with pytest.raises(UserError, match=r"not one of this run \(RuntimeError\); start again"):
         run(tmp_path, "model.backbone.width=5")
 

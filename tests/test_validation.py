@@ -150,7 +150,7 @@ def test_the_test_split_is_looked_at_once_and_at_the_end(tmp_path, monkeypatch):
     run(tmp_path)
     assert Few.looked_at == list(range(len(Few("test"))))
     monkeypatch.setattr(Few, "open", False)
-    with pytest.raises(AssertionError, match="before the end"):
+    with pytest.raises(UserError, match="reading image 0 of Few failed.*before the end"):
         run(tmp_path, "evaluate.validation=null")
 
 
@@ -221,7 +221,7 @@ def test_stopped_anywhere_it_chooses_the_same(whole, tmp_path, monkeypatch, at):
 def test_stopped_before_the_test_it_is_tested_with_what_was_chosen(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Few, "open", False)
-        with pytest.raises(AssertionError):
+        with pytest.raises(UserError, match="before the end"):
             run(tmp_path)
     assert not folder(tmp_path).finished
     monkeypatch.setattr(runner.Trainer, "step", lambda *_: pytest.fail("it is trained again"))
