@@ -128,8 +128,9 @@ def load_matching(
     # they know the names of older files, and BatchNorm's adds a missing num_batches_tracked.
     fitting = {n: value for n, value in state.items() if n not in wrong and n not in whole}
     missing, unexpected = module.load_state_dict(fitting, strict=False)
+    absent = [n for n in missing if n not in wrong and n not in whole]
     faults = {
-        "missing in the file": [n for n in missing if n not in wrong and n not in whole],
+        "missing in the file": absent,
         "unknown to the network": unexpected,
         "of another shape": [
             f"{n} {tuple(state[n].shape)}, not {tuple(expected[n].shape)}" for n in wrong
@@ -138,7 +139,7 @@ def load_matching(
     }
     if any(faults.values()):
         matched = len(fitting) - len(unexpected)
-        lines = [*_listing(faults), *_nearest(unexpected, missing)]
+        lines = [*_listing(faults), *_nearest(unexpected, absent)]
         raise UserError("\n".join([_headline(source, matched, len(expected)), *lines]))
 
 

@@ -13,7 +13,7 @@ from sklearn import metrics
 from small_run import small_run
 
 import zoo
-from zoo import UserError, measures
+from zoo import UserError, _identity, measures
 from zoo.config import dump, load
 from zoo.measures import at_r, clusters, map_at_r, measure, r_precision
 from zoo.results import RunFolder
@@ -237,8 +237,9 @@ def test_measuring_after_the_fact(run, command):
     assert after["measures"].keys() == {"map_at_r", "r_precision", "ami"}
     assert after["measures"]["map_at_r"] == before["measures"]["map_at_r"]
     assert after["clustering"]["clusters"] == before["dataset"]["classes"]
-    assert {k: v for k, v in after.items() if k not in ("measures", "clustering")} == {
-        k: v for k, v in before.items() if k != "measures"
+    changed = ("measures", "clustering", "seal")
+    assert {k: v for k, v in after.items() if k not in changed} == {
+        k: v for k, v in before.items() if k not in changed
     }
     _, heads, row = out.splitlines()
     assert heads.split() == ["run", "R@1", "MAP@R", "R-precision", "AMI"]
@@ -274,7 +275,7 @@ def test_measures_that_cannot_be_kept_are_printed(run, command, monkeypatch):
 
     result = run.result()
     del result["measures"]
-    (run.path / "result.json").write_text(json.dumps(result))
+    (run.path / "result.json").write_text(json.dumps(_identity.seal(result)))
     monkeypatch.setattr(RunFolder, "add_measures", busy)
     status, out, err = command("measure", run.path, "--measures", "map_at_r")
     assert status == 0
@@ -285,7 +286,7 @@ def test_measures_that_cannot_be_kept_are_printed(run, command, monkeypatch):
 
 @pytest.mark.parametrize("damage", [{"MAP": 0.5}, {"nmi": 2}, {"nmi": "0.5"}, [0.5]])
 def test_a_result_with_other_measures_is_none(run, tmp_path, damage):
-    result = run.result() | {"measures": damage}
+    result = _identity.seal(run.result() | {"measures": damage})
     (tmp_path / "result.json").write_text(json.dumps(result))
     with pytest.raises(UserError, match="not the result of a run"):
         RunFolder(tmp_path).result()

@@ -244,8 +244,10 @@ class Neighbours:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         fits = max(k, effort) <= _faiss.GPU_MAX_K
         index: Any = self._gpu if self._gpu is not None and fits else self._index
-        how = {} if self.kind == "flat" else {"params": self._parameters(min(effort, self._all))}
-        scores, positions = index.search(queries, k, **how)
+        how = {} if self.kind == "flat" else {"params": self._parameters(effort)}
+        # Where somebody imports faiss.contrib.torch_utils, as PML does, search takes no params.
+        search = getattr(index, "search_numpy", index.search)
+        scores, positions = search(queries, k, **how)
         return scores, positions
 
     def _parameters(self, effort: int) -> Any:

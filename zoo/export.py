@@ -488,12 +488,20 @@ def _explained(model: Trained) -> Iterator[None]:
     """Say of whatever torch raises that this network cannot be exported."""
     try:
         yield
-    except (UserError, ExportError):
+    except ExportError:
         raise
-    except Exception as error:
+    except Exception as failed:
+        error = failed.__cause__ if _is_of_tracing(failed.__cause__) else failed
+        if isinstance(error, UserError):
+            raise
         name = model.config.model.backbone.name
         reason = " ".join(str(error).split())[:300]
         raise ExportError(f"{name} cannot be exported: {type(error).__name__}: {reason}") from error
+
+
+def _is_of_tracing(error: BaseException | None) -> bool:
+    """Tell whether torch failed to follow a network, which is no fault of the network's use."""
+    return type(error).__module__.startswith(("torch.fx", "torch._", "torch.export", "torch.onnx"))
 
 
 @contextlib.contextmanager
