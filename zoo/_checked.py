@@ -160,11 +160,22 @@ def _hints(function: Any) -> dict[str, Any]:
     return found
 
 
+def _meaning(wanted: Any) -> Any:
+    """Return what an alias made by a ``type`` statement stands for, as NumPy 2.5's NDArray is."""
+    alias = typing.get_origin(wanted) or wanted
+    stands_for = getattr(alias, "__value__", None)
+    if stands_for is None:
+        return wanted
+    inner = typing.get_args(wanted)
+    return _meaning(stands_for[inner] if inner else stands_for)
+
+
 # ---- whether a value fits
 
 
 def _fit(wanted: Any, value: Any) -> Any:
     """Return a value as a type promises it; raise _MisfitError if it is none of that type."""
+    wanted = _meaning(wanted)
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (Union, types.UnionType):
         return _fit_one(inner, value)
@@ -277,6 +288,7 @@ def _scalar(inner: tuple[Any, ...]) -> Any:
 
 def _said(wanted: Any) -> str:
     """Return a type in words."""
+    wanted = _meaning(wanted)
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (Union, types.UnionType):
         return one_of(list(dict.fromkeys(map(_said, inner))))
