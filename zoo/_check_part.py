@@ -49,7 +49,7 @@ class Part:
         kind: Kind,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        self.kind = kind
+        self.kind: Kind = kind
         self.registered = isinstance(component, str) and ":" not in component
         self.target: Any = find(component, kind) if isinstance(component, str) else component
         self.short = (

@@ -192,9 +192,11 @@ def _fit(wanted: Any, value: Any) -> Any:
         return _require(isinstance(value, array) and _has_dtype(inner, value), value)
     if isinstance(origin, type):
         return _fit_container(origin, inner, value)
-    silent = wanted is Any or getattr(wanted, "_is_protocol", False)
-    if isinstance(wanted, type) and not silent:  # from Python 3.11 on, Any is a class
-        return _require(isinstance(value, wanted), value)
+    if wanted is Any or getattr(wanted, "_is_protocol", False):
+        return value  # from Python 3.11 on, Any is a class
+    if isinstance(wanted, type):
+        plain: type = wanted
+        return _require(isinstance(value, plain), value)
     return value  # it says nothing that can be asked for
 
 
