@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from zoo._files import check_regular
+from zoo._files import read_bytes
 from zoo.base import Count, Source, Split
 from zoo.errors import UserError
 
@@ -19,6 +21,8 @@ _TRAIN = range(1, 99)
 _INSIDE = ("", "stanford_cars", "cars196")
 _LABELLED = ("devkit/cars_test_annos_withlabels.mat", "cars_test_annos_withlabels.mat")
 _HINT = "devkit/cars_test_annos.mat has no labels"
+_MOST = 1 << 28  # bytes of annotations, packed or not; those of the benchmark are under one million
+_COMPRESSED = 15  # what MATLAB calls the type of a packed variable
 
 
 class Cars196(Benchmark):
@@ -160,9 +164,28 @@ def _variable(file: Path, name: str) -> Any:
     from scipy.io import loadmat
 
     try:
-        check_regular(file)
-        return loadmat(file, squeeze_me=True, variable_names=[name])[name]
+        data = read_bytes(file, _MOST)
+        _check_unpacked(data)
+        return loadmat(io.BytesIO(data), squeeze_me=True, variable_names=[name])[name]
     except KeyError as error:
         raise UserError(f"{str(file)!r} has no variable {name!r}") from error
     except Exception as error:  # a broken file makes the reader raise nearly anything
         raise UserError(f"{str(file)!r} cannot be read: {error}") from error
+
+
+def _check_unpacked(data: bytes) -> None:
+    """Refuse variables that unpack to more than any list of images.
+
+    Raises:
+        ValueError, zlib.error: they do, or are no packed variables.
+    """
+    order: Any = "little" if data[126:128] == b"IM" else "big"
+    place, left = 128, _MOST
+    while place + 8 <= len(data):
+        kind, size = (int.from_bytes(data[at : at + 4], order) for at in (place, place + 4))
+        place += 8
+        if kind == _COMPRESSED:
+            left -= len(zlib.decompressobj().decompress(data[place : place + size], left + 1))
+            if left < 0:
+                raise ValueError(f"its variables unpack to more than {_MOST:,} bytes")
+        place += size

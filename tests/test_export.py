@@ -36,6 +36,14 @@ def torch_is_too_old():
     return False
 
 
+@pytest.mark.parametrize("version", ["2.4.0", "2.6.0+cpu"])
+def test_onnx_says_which_torch_it_needs(version, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", version)
+    with pytest.raises(zoo.UserError, match=f"needs torch 2.7 or newer, and this is {version[:5]}"):
+        exports._check_format(Path("m.onnx"), None, None)
+    assert exports._check_format(Path("m.pt2"), None, None) == "torch"
+
+
 needs_onnx = pytest.mark.skipif(torch_is_too_old(), reason="this torch is too old for ONNX")
 ONNX = pytest.param(".onnx", marks=needs_onnx)
 
@@ -450,10 +458,3 @@ def test_without_a_package_it_is_said_what_to_install(run, tmp_path, command, mo
     assert (
         f"ONNX needs {package}, which is not installed: pip install 'metric-zoo[export]'" in error
     )
-
-
-def test_a_torch_that_is_too_old(run, tmp_path, command, monkeypatch):
-    monkeypatch.setattr(torch.onnx, "export", lambda model, args, f: None)
-    status, _, error = command("export", run, "-o", tmp_path / "m.onnx")
-    assert status == 2
-    assert "ONNX needs torch 2.5 or newer; this is " in error

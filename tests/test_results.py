@@ -164,7 +164,7 @@ def test_damaged_metrics_do_not_stop_a_run(folder, line):
 
 def test_a_folder_in_the_place_of_a_file(folder):
     (folder.path / "result.json").mkdir()
-    with pytest.raises(UserError, match="cannot be removed"):
+    with pytest.raises(UserError, match="cannot be written"):
         folder.clear()
     (folder.path / "result.json").rmdir()
     (folder.path / ".x.tmp").mkdir()

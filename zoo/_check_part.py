@@ -60,7 +60,11 @@ class Part:
         given = ", ".join(f"{key}={value}" for key, value in (arguments or {}).items())
         self.name = f"{self.short}({given})" if given else self.short
         self.arguments = {**said(self.target, "check_arguments", self.short), **(arguments or {})}
-        found = check_arguments(self.short, self.target, self.arguments, RUNTIME[kind])
+        found = (
+            registry.problems(kind, self.short, self.arguments)
+            if self.registered
+            else check_arguments(self.short, self.target, self.arguments, RUNTIME[kind])
+        )
         if found:
             raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
         self.traits = Traits(

@@ -164,7 +164,7 @@ def backbone(given: Any) -> str | None:
 
 def levels(given: Any, dims: Sequence[int]) -> str | None:
     """Return what is wrong with what a backbone gave: their number, their type, their channels."""
-    if not isinstance(given, tuple | list):
+    if not isinstance(given, (tuple, list)):  # torch.export of torch 2.7 cannot follow a union
         return f"gave {kind_of(given)}; {_LEVELS}"
     if len(given) != len(dims):
         return f"gave {counted(len(given), 'level')}, and says feature_dims = {tuple(dims)}"

@@ -22,9 +22,9 @@ import io
 import json
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
-from inspect import signature
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, get_args
 
@@ -55,6 +55,8 @@ TOLERANCE = 1e-5
 _TIE = 1e-5  # cosines of neighbours that are nearer may change places
 _REAL, _RANDOM = 48, 16  # images that the file is tried on
 _LEAST_OPSET = 18  # that torch writes
+_LEAST_TORCH = (2, 7)  # 2.5 and 2.6 fail on a batch of any size, with every onnxscript
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")  # torch writes its messages in colours
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _Run: TypeAlias = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
@@ -269,8 +271,11 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
         raise UserError("opset is of ONNX; leave it out for torch.export")
     if opset is not None and opset < _LEAST_OPSET:
         raise UserError(f"opset {opset}: give {_LEAST_OPSET} or more, or leave it out")
-    if chosen == "onnx" and "dynamic_shapes" not in signature(torch.onnx.export).parameters:
-        raise UserError(f"ONNX needs torch 2.5 or newer; this is {torch.__version__}")
+    if chosen == "onnx" and _torch() < _LEAST_TORCH:
+        least = ".".join(map(str, _LEAST_TORCH))
+        raise UserError(
+            f"ONNX needs torch {least} or newer, and this is {torch.__version__}; .pt2 works with it"
+        )
     for package in _PACKAGES if chosen == "onnx" else ():
         try:
             importlib.import_module(package)
@@ -279,6 +284,11 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
                 f"ONNX needs {package}, which is not installed: pip install 'metric-zoo[export]'"
             ) from error
     return chosen
+
+
+def _torch() -> tuple[int, ...]:
+    """Return the version of torch, to its second number."""
+    return tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def _check_place(place: Path) -> None:
@@ -495,7 +505,7 @@ def _explained(model: Trained) -> Iterator[None]:
         if isinstance(error, UserError):
             raise
         name = model.config.model.backbone.name
-        reason = " ".join(str(error).split())[:300]
+        reason = " ".join(_STYLE.sub("", str(error)).split())[:300]
         raise ExportError(f"{name} cannot be exported: {type(error).__name__}: {reason}") from error
 
 

@@ -263,11 +263,8 @@ class RunFolder:
         """
         self._written.clear()
         for name in _FILES:
-            try:
+            with _writing(self.path / name):
                 (self.path / name).unlink(missing_ok=True)
-            except OSError as error:
-                message = f"{self.path / name}: cannot be removed ({error.strerror})"
-                raise UserError(message) from error
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all; remember its digest, if a record is to hold it.

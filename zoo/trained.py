@@ -250,7 +250,7 @@ class Trained:
 
 
 @checked
-def load(run: str | Path, device: str = "auto") -> Trained:
+def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
     """Return the network of a run, ready for use.
 
     ::
@@ -279,7 +279,7 @@ def load(run: str | Path, device: str = "auto") -> Trained:
             f"{folder.path}: has no checkpoint.pt, so there is no network in it; the folder may be "
             "of a run that has just begun, or a copy of results alone"
         )
-    chosen = choose_device(device)
+    chosen = choose_device(str(device))
     embedder = _build(folder, config if state is None else _without_weights(config), chosen)
     if state is not None:
         _restore(embedder, state, folder)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pickle
 import shutil
 
+import numpy as np
 import pytest
 import replicas
 from replicas import CARS, MODELS, car_images, cars, cars_by_class, cars_devkit, cell, put, struct
-from scipy.io import savemat
+from scipy.io import loadmat, savemat
 
 import zoo
+from zoo.datasets import cars196
 from zoo.datasets.cars196 import Cars196
 from zoo.errors import UserError
 
@@ -147,6 +149,21 @@ BROKEN = [
 def test_broken_annotations(tmp_path, fields, records, names, message):
     annotate(tmp_path, fields, records, names)
     with pytest.raises(UserError, match=message):
+        Cars196("train", str(tmp_path))
+
+
+def test_annotations_that_are_packed(tmp_path, monkeypatch):
+    cars(tmp_path)
+    plain = Cars196("train", str(tmp_path))
+    path = tmp_path / "cars_annos.mat"
+    found = {k: v for k, v in loadmat(path).items() if not k.startswith("__")}
+    savemat(path, found, do_compression=True)
+    packed = Cars196("train", str(tmp_path))
+    assert list(packed.labels) == list(plain.labels)
+    savemat(path, {**found, "zeros": np.zeros(200_000)}, do_compression=True)
+    monkeypatch.setattr(cars196, "_MOST", 1_000_000)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(UserError, match=r"cars_annos\.mat'.* unpack to more than 1,000,000 bytes"):
         Cars196("train", str(tmp_path))
 
 
