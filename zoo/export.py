@@ -274,7 +274,7 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
     if chosen == "onnx" and _torch() < _LEAST_TORCH:
         least = ".".join(map(str, _LEAST_TORCH))
         raise UserError(
-            f"ONNX needs torch {least} or newer, and this is {torch.__version__}; .pt2 works with it"
+            f"ONNX needs torch {least} or newer, and this is {torch.__version__}; .pt2 works as is"
         )
     for package in _PACKAGES if chosen == "onnx" else ():
         try:
