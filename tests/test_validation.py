@@ -182,7 +182,12 @@ def test_it_is_said_what_was_held_out_and_chosen(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "{name: linear, warmup: 11}"])
-def test_the_command_that_is_told_trains_as_long_as_was_chosen(tmp_path, capsys, schedule):
+def test_the_command_that_is_told_trains_as_long_as_was_chosen(
+    tmp_path, capsys, schedule, monkeypatch
+):
+    offer = Chosen.offer
+    early = lambda self, at, *of: offer(self, at, *of) if at <= 6 else None
+    monkeypatch.setattr(Chosen, "offer", early)  # whatever this machine computes, not the last
     more = [f"schedule={schedule}", "train.log_every=1"]
     chosen = run(tmp_path, *more, reporter=Reporter())
     assert chosen["iteration"] < 12

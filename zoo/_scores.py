@@ -43,7 +43,8 @@ class Score:
         from scipy.special import stdtrit
 
         count = len(self.values)
-        return float(stdtrit(count - 1, _TAIL)) * self.deviation / math.sqrt(count)
+        half = float(stdtrit(count - 1, _TAIL)) * self.deviation / math.sqrt(count)
+        return float(f"{half:.10g}")  # as far as an older SciPy knows Student's t
 
     def spread(self, kind: Spread) -> float | None:
         """Return what stands behind ±."""
