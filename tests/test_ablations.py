@@ -31,9 +31,8 @@ def stand_in(name: str, photographs: Path) -> list[str]:
     return [folder, "images={resize: 18, crop: 16}"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n.endswith("sop") else n for n in ABLATIONS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablation_ends_in_its_table(name, photographs, tmp_path):
     settings = [*SMALL, *stand_in(name, photographs), f"output={tmp_path}"]
     plan = jobs.make([name], settings)

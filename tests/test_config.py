@@ -242,11 +242,11 @@ def test_many_ways_to_a_parent_cost_nothing():
 
 
 def test_a_message_is_bounded():
-    write("x.yaml", "extends: ice_glyphs\n" + "".join(f"unknown{i}: 1\n" for i in range(3000)))
+    write("x.yaml", "extends: ice_glyphs\n" + "".join(f"unknown{i}: 1\n" for i in range(300)))
     lines = complaints("x.yaml")
     assert len(lines) == 51
     assert lines[0].startswith("x.yaml:2: unknown0: unknown key")
-    assert lines[-1] == "and 2,950 more"
+    assert lines[-1] == "and 250 more"
 
 
 def test_a_working_folder_that_is_gone(tmp_path, monkeypatch):

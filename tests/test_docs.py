@@ -79,7 +79,11 @@ def test_the_site_is_built_without_a_warning_and_asks_nobody_for_anything(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("config", marks=commands.with_recent_pydantic), "components"]
+    "name",
+    [
+        pytest.param("config", marks=commands.with_recent_pydantic),
+        pytest.param("components", marks=pytest.mark.slow),
+    ],
 )
 def test_a_page_is_made_from_the_code(name):
     tools = {"config": "make_config_docs.py", "components": "make_component_docs.py"}
@@ -141,6 +145,7 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_python_of_the_quickstart_and_of_the_page_on_python(tmp_path, monkeypatch):
     commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
     (code,) = commands.blocks("python", PAGES["quickstart.md"])

@@ -162,7 +162,8 @@ class Dropout(nn.Module):
         return (nn.functional.dropout(self.layer(images), 0.5, self.training),)
 
 
-@pytest.mark.parametrize("at", [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (3, 17))])
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [3, 5, 17])
 def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch, at):
     monkeypatch.setattr(zoo.registry, "_registered", {})
     zoo.register("backbones", "dropout")(Dropout)

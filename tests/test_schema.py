@@ -114,6 +114,7 @@ def test_the_command_knows_what_is_registered(command, monkeypatch):
     assert strength == {"description": "how much.", "type": "number", "default": 2.0}
 
 
+@pytest.mark.slow
 @commands.with_recent_pydantic
 def test_the_shipped_schema_is_made_from_the_classes():
     tool = [sys.executable, str(ROOT / "tools" / "make_schema.py"), "--check"]

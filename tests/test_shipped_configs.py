@@ -50,8 +50,9 @@ def benchmarks(tmp_path_factory):
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("benchmarks")
-@pytest.mark.parametrize("name", with_speed(BENCHMARKS))
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_row_of_table_3_trains_and_is_evaluated(name, tmp_path):
     """With the data set and the backbone that it names, but small images and random weights."""
     small = ["model.backbone.weights=null", "images.resize=36", "images.crop=32", "device=cpu"]

@@ -186,8 +186,12 @@ def test_the_command_that_is_told_trains_as_long_as_was_chosen(
     tmp_path, capsys, schedule, monkeypatch
 ):
     offer = Chosen.offer
-    early = lambda self, at, *of: offer(self, at, *of) if at <= 6 else None
-    monkeypatch.setattr(Chosen, "offer", early)  # whatever this machine computes, not the last
+
+    def early(self, at, *of):  # whatever this machine computes, not the last
+        if at <= 6:
+            offer(self, at, *of)
+
+    monkeypatch.setattr(Chosen, "offer", early)
     more = [f"schedule={schedule}", "train.log_every=1"]
     chosen = run(tmp_path, *more, reporter=Reporter())
     assert chosen["iteration"] < 12

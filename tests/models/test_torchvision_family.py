@@ -89,6 +89,7 @@ def whole(variant):
     return network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variant", "size"), SMALLEST.items())
 def test_equals_torchvision_up_to_the_pooling(variant, size, monkeypatch):
     torch.manual_seed(0)
