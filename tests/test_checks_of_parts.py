@@ -457,3 +457,8 @@ def test_what_cannot_be_checked(command, arguments, said):
 def test_a_constructor_that_fails_is_named():
     with pytest.raises(UserError, match="building FailsOnFew failed: ZeroDivisionError"):
         Part(FailsOnFew, "samplers").build(labels=np.zeros(1), seed=0)
+
+
+def test_a_missing_argument_is_told_with_where_to_give_it():
+    with pytest.raises(UserError, match="missing argument of m_per_class; give it behind the name"):
+        Part("m_per_class", "samplers", {"per_class": 2})

@@ -89,11 +89,11 @@ def test_the_command_writes_what_gives_the_same_neighbours(run, tmp_path, comman
     status, out, error = command("export", run, "-o", path)
     assert (status, error) == (0, "exporting, which may take a minute\n")
     first, told, *_ = out.splitlines()
-    assert first == f"{path} and model.json"
+    assert first == f"{path} and {path.name}.json"
     assert told.endswith(
         "28 of 28 have the same nearest neighbour (12 of the test split, 16 random)"
     )
-    assert {one.name for one in tmp_path.iterdir()} == {path.name, "model.json"}
+    assert {one.name for one in tmp_path.iterdir()} == {path.name, f"{path.name}.json"}
     model = zoo.load(run, device="cpu")
     images = [photo(seed, size=(50, 44)) for seed in range(20)]
     pixels = np.stack([prepared(image) for image in images])
@@ -131,7 +131,7 @@ def test_other_backbones(run, tmp_path, name, arguments):
 def test_the_description_says_how_images_are_prepared(run, tmp_path, written):
     written(lambda embeddings: embeddings)
     done = exports.export(run, tmp_path / "model.pt2", reporter=QUIET)
-    found = json.loads((tmp_path / "model.json").read_text())
+    found = json.loads((tmp_path / "model.pt2.json").read_text())
     assert found == done.description
     model = zoo.load(run)
     assert found["input"] == {
@@ -260,7 +260,7 @@ def test_the_lines_run_as_they_are_printed(run, tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     photo(3, size=(60, 50)).save("photo.jpg")
     _, out, _ = command("export", run, "-q", "--opset", 19)
-    assert out == f"{run.name}.onnx and {run.name}.json\n"
+    assert out == f"{run.name}.onnx and {run.name}.onnx.json\n"
     assert onnx.load(f"{run.name}.onnx").opset_import[0].version == 19
     _, out, _ = command("export", run, "-o", "m.pt2")
     names = {}
@@ -317,7 +317,7 @@ NETWORKS = {b"old": '{"of": "old"}', b"new": '{"of": "new"}'}
 
 def exported(place):
     """Return the network, and its description if there is one; see that they fit."""
-    network, beside = place.read_bytes(), place.with_suffix(".json")
+    network, beside = place.read_bytes(), exports.beside_of(place)
     if not beside.exists():
         return network, None
     assert beside.read_text() == NETWORKS[network]
@@ -331,9 +331,9 @@ def test_a_kill_leaves_no_description_of_another_network(tmp_path):
     seen = set()
     for _ in killed_at_every_step(tmp_path, lambda: exports._save(place, b"new", NETWORKS[b"new"])):
         seen.add(exported(place))
-        for path in (place, place.with_suffix(".json")):
+        for path in (place, exports.beside_of(place)):
             check_folder(path)
-        assert {one.name for one in tmp_path.iterdir()} <= {"m.pt2", "m.json"}
+        assert {one.name for one in tmp_path.iterdir()} <= {"m.pt2", "m.pt2.json"}
         exports._save(place, b"old", NETWORKS[b"old"])
     assert {network for network, description in seen if description} == {*NETWORKS}
     assert exported(place)[0] == b"new"
@@ -422,17 +422,16 @@ def test_a_network_that_cannot_be_exported(run, tmp_path, command, monkeypatch):
         (["-o", "m.onnx", "--format", "tensorrt"], "format 'tensorrt': give onnx or torch"),
         (["-o", "m.pt2", "--opset", "18"], "opset is of ONNX"),
         (["-o", "m.onnx", "--opset", "3"], "opset 3: give 18 or more"),
-        (["-o", "m.json", "--format", "torch"], "the description is called so"),
         pytest.param(["-o", "none/m.onnx"], "there is no folder", marks=needs_onnx),
         pytest.param(["-o", "folder.onnx"], "a folder is there", marks=needs_onnx),
-        (["-o", "other.pt2"], "other.json: a folder is there"),
+        (["-o", "other.pt2"], "other.pt2.json: a folder is there"),
     ],
 )
 def test_bad_input_is_one_message(run, tmp_path, command, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(exports, "load", lambda *_: pytest.fail("work was begun"))
     (tmp_path / "folder.onnx").mkdir()
-    (tmp_path / "other.json").mkdir()
+    (tmp_path / "other.pt2.json").mkdir()
     status, out, error = command("export", run, *arguments)
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert said in error

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from zoo import _fetch, _unpack
+from zoo import _fetch, _unpack, progress
 from zoo.datasets import _images
 from zoo.progress import Reporter
 
@@ -53,3 +53,16 @@ def test_on_a_terminal_there_is_a_bar(bar):
     file = io.StringIO()
     bar(Reporter(Console(file=file, force_terminal=True, width=80)))
     assert "\x1b[" in file.getvalue()
+
+
+def test_a_slow_training_tells_of_each_iteration_once(monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY", -1.0)
+    file = io.StringIO()
+    with Reporter(Console(file=file, width=80)).training(0, 4) as report:
+        for iteration in range(1, 5):
+            report.advance()
+            if iteration in (1, 4):
+                report.show(iteration, loss=0.5)
+    said = [line.split("  ") for line in file.getvalue().splitlines()]
+    assert [line[0] for line in said] == ["1/4", "2/4", "3/4", "4/4"]
+    assert ["loss 0.5000" in line for line in said] == [True, False, False, True]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo import registry
+from zoo._arguments import Problem, parameters_of
 from zoo._arguments import check as check_arguments
-from zoo._arguments import parameters_of
 from zoo._check_subject import CheckFailedError, blaming, find, said
 from zoo._checked import checked
 from zoo.base import RUNTIME
@@ -66,7 +66,7 @@ class Part:
             else check_arguments(self.short, self.target, self.arguments, RUNTIME[kind])
         )
         if found:
-            raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
+            raise UserError("\n".join(map(_told, found)))
         self.traits = Traits(
             bool(said(self.target, "random", self.short)),
             said(self.target, "expected_failures", self.short),
@@ -94,6 +94,12 @@ class Part:
                 raise
             except FAILURES as error:
                 raise blame(f"building {self.short}", error) from error
+
+
+def _told(problem: Problem) -> str:
+    missing = problem.message.startswith("missing argument")
+    how = f"; give it behind the name, as {problem.argument}=..." if missing else ""
+    return ": ".join(filter(None, problem)) + how
 
 
 def require(fault: str | None, when: str = "") -> None:

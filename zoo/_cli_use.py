@@ -248,7 +248,7 @@ def export(
     except exports.ExportError as error:
         _complain(str(error))
         raise Exit(1) from None
-    _say(f"{done.path} and {done.path.with_suffix('.json').name}")
+    _say(f"{done.path} and {exports.beside_of(done.path).name}")
     if not quiet:
         _say(f"{done.difference}\n")
         echo(exports.snippet(done), end="")

@@ -46,6 +46,11 @@ class Gathered(NamedTuple):
     embeddings: NDArray[np.float32]
     unreadable: dict[str, str]
 
+    def __repr__(self) -> str:
+        left_out = f", {len(self.unreadable):,} unreadable" if self.unreadable else ""
+        size = self.embeddings.shape[-1]
+        return printable(f"<Gathered {self.root}: {len(self.names):,} images, {size}-d{left_out}>")
+
 
 def embed_folder(
     model: Trained,

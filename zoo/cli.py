@@ -615,7 +615,11 @@ def _losses(found: list[registry.Component]) -> Table:
         shown, origin = escape(paper[0] if paper else loss.paper), _origin(loss)
         rows.append((f"[cyan]{name}[/]", shown, kind, cost, needs, sampler, checked, origin))
     table = _table("losses", heads, rows)
-    table.caption = "cost: N images of a batch, d of an embedding, C classes, K of the batch"
+    table.caption = (
+        "cost: time; N images of a batch, d of an embedding, C classes, K of the batch\n"
+        "classes: whether it has weights for each class of the training data\n"
+        "checks: how many pass; cannot: those that its formula rules out, see zoo check NAME"
+    )
     table.caption_justify = "left"
     return table
 

@@ -99,6 +99,9 @@ class Exported(NamedTuple):
     description: dict[str, Any]
     difference: Difference
 
+    def __repr__(self) -> str:
+        return printable(f"<Exported {self.path}: {self.difference}>")
+
 
 @checked
 def export(
@@ -117,7 +120,7 @@ def export(
 
     Args:
         run: its folder, its name in ``runs/``, or the network itself.
-        path: of the file; one of the same name that ends in .json goes beside it.
+        path: of the file; what describes it goes beside it, into ``<path>.json``.
         format: "onnx" or "torch"; by default what the path ends in, .onnx or .pt2.
         opset: version of ONNX's operators; by default what torch prefers.
         reporter: where progress is told; by default on stderr.
@@ -151,9 +154,14 @@ def export(
     return Exported(place, description, difference)
 
 
+def beside_of(place: Path) -> Path:
+    """Return where the description of an exported network is: each format has its own."""
+    return place.with_name(f"{place.name}.json")
+
+
 def _save(place: Path, network: bytes, description: str) -> None:
     """Write both files. Whatever ends the process, no description is left of another network."""
-    beside = place.with_suffix(".json")
+    beside = beside_of(place)
 
     def write_network(file: BinaryIO) -> None:
         _write_out(file, network)
@@ -293,10 +301,7 @@ def _torch() -> tuple[int, ...]:
 
 def _check_place(place: Path) -> None:
     """Refuse, before minutes of work, what could not be written."""
-    if place.suffix == ".json":
-        shown = printable(str(place))
-        raise UserError(f"{shown}: the description is called so; let the network end otherwise")
-    description = place.with_suffix(".json")
+    description = beside_of(place)
     for path in (place, description):
         check_folder(path)
     if os.path.lexists(description) and not _is_description(description):

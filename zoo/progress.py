@@ -126,18 +126,20 @@ class TrainingReport:
         self.recall: float | None = None
         self.measure = "R@1"
         self.iteration = start
-        self.told = self.began
+        self.told, self.told_of = self.began, start
         self.task = bar.add_task("training", total=total, completed=start, rest="")
 
     def advance(self) -> None:
-        """Count one iteration; where nothing was told for a while, tell how far it is.
+        """Count one iteration; where nothing was told for a while, tell how far it was before.
 
-        The loss is not told then: to look at it would make a GPU wait.
+        The loss is not told then: to look at it would make a GPU wait. Of this iteration it may be
+        told yet, see :meth:`show`.
         """
+        silent = time.perf_counter() - self.told > _EVERY
+        if not self.reporter.live and silent and self.told_of < self.iteration:
+            self._say(self.iteration)
         self.iteration += 1
         self.bar.advance(self.task)
-        if not self.reporter.live and time.perf_counter() - self.told > _EVERY:
-            self._say(self.iteration)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
         """Tell of a new loss or Recall@1 (a fraction); a bar keeps the last of the other."""
@@ -150,7 +152,7 @@ class TrainingReport:
 
     def _say(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
         """Print a line."""
-        self.told = time.perf_counter()
+        self.told, self.told_of = time.perf_counter(), iteration
         speed = self._speed(iteration)
         left = timedelta(seconds=round((self.total - iteration) / max(1e-9, speed)))
         count = f"{iteration:>{len(str(self.total))}}/{self.total}"
