@@ -602,6 +602,7 @@ def test_a_slow_run_says_now_and_then_how_far_it_is(monkeypatch):
         report.show(1, loss=0.5)
         monkeypatch.setattr(progress, "_EVERY", -1.0)
         report.advance()
+        report.advance()
     assert list(told.track("ab", 2, "evaluating")) == ["a", "b"]
     first, second, *rest = console.file.getvalue().splitlines()
     assert first.startswith("1/5")

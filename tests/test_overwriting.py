@@ -13,10 +13,10 @@ from zoo.results import RunFolder
 
 
 def test_a_description_goes_over_no_other_file(tmp_path):
-    (tmp_path / "result.json").write_text('{"recall": {}}')
+    (tmp_path / "result.onnx.json").write_text('{"recall": {}}')
     with pytest.raises(UserError, match="is where the description goes, and is none"):
         export._check_place(tmp_path / "result.onnx")
-    (tmp_path / "model.json").write_text(
+    (tmp_path / "model.onnx.json").write_text(
         json.dumps({"format": "onnx", "input": {}, "preparation": {}})
     )
     export._check_place(tmp_path / "model.onnx")
@@ -70,7 +70,7 @@ def test_metrics_of_impossible_iterations_are_left_out(tmp_path):
 
 def test_nothing_goes_over_the_files_of_a_run(command, tmp_path):
     (tmp_path / "config.yaml").write_text("")
-    (tmp_path / "result.json").write_text("{}")
+    (tmp_path / "result.onnx.json").write_text("{}")
     with pytest.raises(UserError, match="that is the folder of a run"):
         check_folder(tmp_path / "result.json")
 

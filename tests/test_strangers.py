@@ -167,6 +167,10 @@ BACKBONES = {
         r"mine gave an array of shape .*\(N, C\)",
     ),
     "an exception": (of_network(forward=breaking), "takes 1 positional argument"),
+    "nothing of Module": (
+        of_network(__init__=lambda self: None),
+        r"Mine has an __init__ that does not begin with super\(\).__init__\(\)",
+    ),
 }
 
 
@@ -215,6 +219,14 @@ DATASETS = {
         faulty(Pictures, __len__=lambda self: 13),
         r"has 13 images by its len\(\), and 12 labels",
     ),
+    "a number as fingerprint": (
+        faulty(Pictures, fingerprint=lambda self: 5),
+        "mine: it has the fingerprint 5; it has to be text",
+    ),
+    "a fingerprint that breaks": (
+        faulty(Pictures, fingerprint=lambda self: {}["files"]),
+        "the fingerprint of mine failed: KeyError: 'files'",
+    ),
     "a length that breaks": (faulty(Pictures, __len__=breaking), "its test split, failed: KeyErr"),
 }
 
@@ -258,6 +270,10 @@ MINERS = {
     "itself": (giving(lambda y: (y, y, y)), "gave image . as a positive of itself"),
     "an exception": (giving(lambda y: {}["hard"]), "failed: KeyError: 'hard' .*test_strangers.py:"),
     "no module": (type("Mine", (), {}), "mine: it is a Mine, not a torch.nn.Module"),
+    "nothing of Module": (
+        faulty(Pairs, __init__=lambda self: None),
+        "mine: it has an __init__ that does not begin with super",
+    ),
 }
 
 
@@ -288,3 +304,34 @@ def one_line(folder, says, *settings):
         go(folder, *settings)
     assert "\n" not in str(error.value)
     assert not list(folder.glob("runs/*/result.json"))
+
+
+class SilentError(Exception):
+    def __str__(self):
+        raise RuntimeError("nor can it say what")
+
+
+def failing(self, embeddings, labels, indices_tuple=None, ref_emb=None, ref_labels=None):
+    raise SilentError
+
+
+LOSSES = {
+    "nothing of Module": (
+        {"__init__": lambda self: None},
+        "mine: it has an __init__ that does not begin with super",
+    ),
+    "an error without words": ({"forward": failing}, "mine on 6 embeddings, .* failed: SilentErro"),
+}
+
+
+@pytest.mark.parametrize("fault", LOSSES)
+def test_losses(tmp_path, registered, fault):
+    members, says = LOSSES[fault]
+    registered("losses", type("Mine", (nn.Module,), {"forward": failing, **members}))
+    one_line(tmp_path, says, "loss=mine")
+
+
+def test_checks_of_a_loss_that_is_nothing_of_module(registered):
+    registered("losses", type("Mine", (nn.Module,), LOSSES["nothing of Module"][0]))
+    with pytest.raises(UserError, match="mine has an __init__ that does not begin with super"):
+        zoo.checks.run("mine")

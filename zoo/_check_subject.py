@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zoo import registry
+from zoo import _contracts, registry
 from zoo._arguments import check as check_arguments
 from zoo._arguments import parameters_of
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
 from zoo._checked import checked
 from zoo.base import RUNTIME
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of, words_of
 from zoo.registry import Kind
 
 _BOOL = (bool, "True or False")
@@ -136,9 +136,10 @@ class Subject:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             loss = self._assemble()
-        if not isinstance(loss, nn.Module):
-            raise UserError(f"{self.name} is a {type(loss).__name__}, not a torch.nn.Module")
-        return loss
+        if fault := _contracts.module(loss):
+            raise UserError(f"{self.name} {fault}")
+        made: nn.Module = loss
+        return made
 
     def _assemble(self) -> Any:
         if self.registered:
@@ -237,7 +238,7 @@ def blaming(what: str) -> Iterator[None]:
     except FAILURES as error:
         frame = frame_of(error)
         where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
-        reason = textwrap.shorten(str(error), 160, placeholder=" ...")
+        reason = textwrap.shorten(words_of(error), 160, placeholder=" ...")
         raise CheckFailedError(
             f"{what} raised {type(error).__name__}: {reason}{where}",
             type(error).__name__,
@@ -294,5 +295,5 @@ def _import(module: str) -> Any:
         told = isinstance(error, ImportError | SyntaxError)  # which say themselves what and where
         frame = None if told else frame_of(error)
         where = f" ({frame.filename}:{frame.lineno})" if frame else ""
-        reason = f"{type(error).__name__}: {error}{where}"
+        reason = f"{type(error).__name__}: {words_of(error)}{where}"
         raise UserError(f"cannot import {module!r}: {reason}") from error

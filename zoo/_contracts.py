@@ -42,9 +42,11 @@ def kind_of(value: Any) -> str:
 
 def module(given: Any) -> str | None:
     """Return that a loss, a miner or a backbone cannot be moved to a device and saved."""
-    if isinstance(given, torch.nn.Module):
-        return None
-    return f"is {kind_of(given)}, not a torch.nn.Module"
+    if not isinstance(given, torch.nn.Module):
+        return f"is {kind_of(given)}, not a torch.nn.Module"
+    if getattr(given, "_modules", None) is None:
+        return "has an __init__ that does not begin with super().__init__(), as modules have to"
+    return None
 
 
 # ---- miners
@@ -147,6 +149,8 @@ def plain_state(state: Any, where: str = "state_dict()") -> str | None:
 
 def backbone(given: Any) -> str | None:
     """Return what is wrong with what a backbone says of itself."""
+    if fault := module(given):
+        return fault
     if not isinstance(given.preprocess, Preprocess):
         return (
             f"says preprocess = {kind_of(given.preprocess)}; it has to be a zoo.base.Preprocess: "
@@ -198,6 +202,13 @@ def dataset(given: Any) -> str | None:
             "labels are indices"
         )
     return None
+
+
+def fingerprint(given: Any) -> str | None:
+    """Return what is wrong with the fingerprint of a split."""
+    if isinstance(given, str) and given:
+        return None
+    return f"has the fingerprint {kind_of(given)}; it has to be text"
 
 
 def splits(train: Any, test: Any) -> str | None:

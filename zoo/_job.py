@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
 from zoo import _signals, _yaml
-from zoo.errors import UserError, out_of_memory
+from zoo.errors import UserError, out_of_memory, words_of
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import BusyError
 from zoo.schema import Config
@@ -55,7 +55,7 @@ def main() -> None:
         reason = _expected(error)
         if reason is None:
             traceback.print_exc()
-        said = reason or f"{type(error).__name__}: {error}"
+        said = reason or f"{type(error).__name__}: {words_of(error)}"
         tell(failed=said, log=reason is None, diverged=_has_diverged(error))
         sys.exit(1)
     except KeyboardInterrupt:

@@ -50,11 +50,11 @@ def out_of_memory(error: BaseException) -> str | None:
     is_torchs = isinstance(error, RuntimeError)
     if cuda is not None and isinstance(error, cuda.OutOfMemoryError):
         return GPU_MEMORY
-    if is_torchs and _NO_GPU_MEMORY.search(str(error)):
+    if is_torchs and _NO_GPU_MEMORY.search(words_of(error)):
         return GPU_MEMORY
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return CPU_MEMORY
-    return CPU_MEMORY if is_torchs and _NO_CPU_MEMORY.search(str(error)) else None
+    return CPU_MEMORY if is_torchs and _NO_CPU_MEMORY.search(words_of(error)) else None
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
@@ -77,10 +77,18 @@ def blame(what: str, error: BaseException) -> UserError:
     """Return in one message that a component failed: what it said, and in which call."""
     frame = frame_of(error)
     where = f" ({_place(frame)})" if frame else ""
-    reason = " ".join(str(error).split())[:500]
+    reason = " ".join(words_of(error).split())[:500]
     return UserError(
         f"{what} failed: {type(error).__name__}: {reason}{where}; ZOO_TRACEBACK=1 shows the calls"
     )
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an error says; nothing where a stranger's class of errors cannot say it."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - its __str__ is a stranger's
+        return ""
 
 
 def frame_of(error: BaseException) -> traceback.FrameSummary | None:

@@ -28,7 +28,16 @@ from zoo._arguments import Parameter, Problem, check, parameters_of
 from zoo._checked import shown
 from zoo._near import near
 from zoo.base import RUNTIME
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, one_of, out_of_memory, suggest
+from zoo.errors import (
+    FAILURES,
+    UserError,
+    blame,
+    did_you_mean,
+    one_of,
+    out_of_memory,
+    suggest,
+    words_of,
+)
 
 Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -205,7 +214,7 @@ def assemble(
     except FAILURES as error:
         if out_of_memory(error):
             raise
-        if isinstance(error, ValueError | AssertionError) and str(error):  # its own check
+        if isinstance(error, ValueError | AssertionError) and words_of(error):  # its own check
             raise UserError(f"{name}: {error}") from error
         raise blame(f"building {name}", error) from error
 
@@ -405,7 +414,7 @@ def _variants(claim: _Claim, target: Any) -> list[str]:
     except UserError:
         raise
     except FAILURES as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {words_of(error)}"
         raise _BrokenError(
             f"{_broken(claim)}: its variants() cannot be listed: {reason}"
         ) from error
@@ -442,7 +451,7 @@ def _load(claim: _Claim, name: str) -> Any:
     try:
         target = claim.load()
     except FAILURES as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {words_of(error)}"
         raise _BrokenError(f"{name!r} of {claim.distribution} is broken: {reason}") from error
     if not callable(target):
         _, _, of_module = claim.entry.value.partition(":")

@@ -417,7 +417,7 @@ class _Training:
             experiment.miner,
             experiment.precision,
         )
-        self.fingerprint = self.train.fingerprint()
+        self.fingerprint = _fingerprint(self.config, self.train)
         self.chosen = None
         if experiment.validation is not None:
             self.chosen = Chosen(keep=self.config.evaluate.every is not None)
@@ -593,7 +593,7 @@ def _result(
         "dataset": {
             "name": config.dataset.name,
             "folder": _folder_name(config),
-            "fingerprint": test.fingerprint(),
+            "fingerprint": _fingerprint(config, test),
             "classes": len(test.class_names),
             "images": len(test),
         },
@@ -737,6 +737,14 @@ def build_dataset(config: Config, split: Split) -> ImageDataset:
     if empty:
         raise UserError(f"{config.dataset.name}: the {split} split has no images")
     return dataset
+
+
+def _fingerprint(config: Config, dataset: ImageDataset) -> str:
+    """Return the fingerprint of a split; raise a UserError if it is none."""
+    with blaming(f"the fingerprint of {config.dataset.name}"):
+        found: str = dataset.fingerprint()
+    _refuse(config.dataset, _contracts.fingerprint(found))
+    return found
 
 
 def _refuse(spec: Component, fault: str | None, part: str = "") -> None:

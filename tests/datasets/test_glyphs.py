@@ -56,7 +56,8 @@ def splits(rendered):
 def test_two_processes_at_once(rendered, splits):
     folder, printed = rendered
     prints = " ".join(data.fingerprint() for data in splits.values())
-    assert printed == [(prints + "\n", "")] * 2
+    assert [out for out, _ in printed] == [prints + "\n"] * 2
+    assert all("rror" not in err for _, err in printed)  # a slow machine tells how far it is
     assert [path.suffix for path in folder.iterdir()] == [".npz"]
 
 
