@@ -70,7 +70,7 @@ def test_metrics_of_impossible_iterations_are_left_out(tmp_path):
 
 def test_nothing_goes_over_the_files_of_a_run(command, tmp_path):
     (tmp_path / "config.yaml").write_text("")
-    (tmp_path / "result.onnx.json").write_text("{}")
+    (tmp_path / "result.json").write_text("{}")
     with pytest.raises(UserError, match="that is the folder of a run"):
         check_folder(tmp_path / "result.json")
 
