@@ -131,6 +131,7 @@ def test_whatever_else_is_told_sets_up_a_machine():
     assert {part for part in said if not part.startswith("zoo ")} <= SET_UP
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ZOO)
 def test_every_command_works(line, tmp_path, monkeypatch, capsys):
     arguments = line.split()[1:]

@@ -24,6 +24,7 @@ def swept(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
 @pytest.mark.parametrize("what", ["curves", "sweep"])
 def test_a_figure_is_written_in_each_format(what, suffix, swept, command):

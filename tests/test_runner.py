@@ -495,6 +495,7 @@ def test_what_pml_does_not_check_is_told_in_one_line(tmp_path, setting):
     assert "pml." in str(error.value) or "leave it out" in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("forward", "alone", "mined"),
     [
@@ -748,6 +749,7 @@ def test_faiss_gives_the_same_recall(whole, tmp_path):
     assert run(tmp_path, "evaluate.backend=faiss")["recall"] == whole[1]["recall"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_trains(tmp_path, precision):
     result = run(tmp_path, f"train.precision={precision}", "train.clip_norm=1.0")

@@ -69,6 +69,7 @@ def test_embeddings_of_the_test_split_are_kept(glyphs, monkeypatch):
     assert (model.embed_test(QUIET).embeddings == found.embeddings).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"no archive"])
 def test_damaged_embeddings_are_computed_again(glyphs, damage):
     model = zoo.load(glyphs)

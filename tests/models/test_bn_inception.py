@@ -182,6 +182,7 @@ def test_other_levels_are_refused(levels):
         BNInception(levels=levels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(7, 7), (7, 40), (224, 224), (227, 227), (240, 240), (256, 299)])
 def test_takes_every_size_from_the_least_on(size):
     low, middle, high = BNInception(levels="LMH").to("meta")(
