@@ -50,7 +50,7 @@ class ImageFolder:
     Every image, of both splits, is decoded before anything is trained; what has not changed since
     (size, times of modification and of status) is not read again at the next start, but by ``zoo
     data verify``. Two spellings of one class, such as ``Robin`` and ``robin``, give a warning where
-    they are in both splits. Images of any mode become
+    they are in both splits, or look the same. Images of any mode become
     RGB, turned upright, transparency over white, deep gray scaled to 8 bits.
 
     Args:
@@ -328,7 +328,7 @@ def _report_left_out(root: Path, unreadable: dict[str, str], empty: list[str]) -
 
 def _report_alike(root: Path, usable: dict[Split, Classes]) -> None:
     for alike in spelt_alike(usable):
-        if alike.across():
+        if alike.across() or alike.is_one_text():
             warnings.warn(f"{str(root)!r}: {alike}", stacklevel=3)
 
 

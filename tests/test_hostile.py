@@ -25,9 +25,10 @@ from rich.table import Table
 from rich.text import Text
 
 import zoo
-from zoo import UserError, _identity, _yaml, config, registry
+from zoo import UserError, _identity, _yaml, checks, config, leaderboard, registry
 from zoo._words import harmless
 from zoo.progress import Terminal, echo
+from zoo.results import RunFolder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 
@@ -445,3 +446,15 @@ def test_no_command_lets_a_text_steer_the_terminal(strange, command, monkeypatch
     for line in ["list", "leaderboard", *failed]:
         assert shown in said[line].replace("\n", "").replace(" ", ""), line
     assert f"said {shown}" in said["check STRANGER"]
+
+
+def test_names_that_no_file_can_have(tmp_path):
+    long = "x" * 5_000
+    for use in (
+        lambda: checks.run(long),
+        lambda: leaderboard.load(long),
+        lambda: RunFolder.find("ice", long),
+        lambda: RunFolder.find(long, tmp_path),
+    ):
+        with pytest.raises(UserError):
+            use()

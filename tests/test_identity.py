@@ -202,6 +202,40 @@ def test_a_run_may_be_renamed(copies, tmp_path):
     assert (embedded(moved), again(moved)) == expected
 
 
+@pytest.mark.parametrize("other", [1, 2])
+def test_the_folder_of_another_run_is_not_taken_for_this_one(other, copies, command):
+    run, config = copies[0], RunFolder(copies[0]).config()
+    shutil.rmtree(run)
+    copies[other].rename(run)
+    for use in (runner.run, RunFolder(run).result):
+        with pytest.raises(zoo.UserError, match="of the run .* but the folder is of"):
+            use(config.model_copy(update={"output": str(run.parent)}))
+    status, out, err = command("run", "ice_glyphs", *as_settings(config), f"output={run.parent}")
+    assert (status, out) == (2, "")
+    assert f"of the run {copies[other].name}, but the folder is of {run.name}" in err
+    status, _, err = command(
+        "run", "ice_glyphs", *as_settings(config), f"output={run.parent}", "--seeds", "0"
+    )
+    assert status == 2
+    assert f"but the folder is of {run.name}" in err
+
+
+@pytest.mark.slow
+def test_a_plan_does_not_count_the_folder_of_another_run(copies, command):
+    run, config = copies[0], RunFolder(copies[0]).config()
+    shutil.rmtree(run)
+    copies[1].rename(run)
+    plan = [*as_settings(config), f"output={run.parent}", "--seeds", "0,1"]
+    status, out, err = command("run", "ice_glyphs", *plan)
+    assert status == 1
+    assert f"of the run {copies[1].name}, but the folder is of {run.name}" in err
+    assert "seed 1" not in out
+
+
+def as_settings(config):
+    return [f"dataset={{name: image_folder, root: {config.dataset.arguments['root']}}}", *SETTINGS]
+
+
 def test_measures_are_added_to_a_record_that_stays_whole(copies):
     folder = RunFolder(copies[0])
     folder.add_measures({"map_at_r": 0.5}, {})

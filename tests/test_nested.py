@@ -219,6 +219,11 @@ def test_what_cannot_be_built_is_refused_with_its_line(tmp_path, monkeypatch, di
         ([f"loss={MULTIPLE}, miners: [null, batch_hard]}}", "miner=semihard"], "AssertionError"),
         ([f"loss={MULTIPLE}, weights: [1]}}"], "AssertionError"),
         (["loss=pml.MultipleLosses", "loss.losses=ice"], "must be a list of losses, or a map"),
+        (["loss=pml.MultipleLosses", "loss.losses=[]"], "or a map of them, not an empty one"),
+        (
+            ["loss=pml.CrossBatchMemory", "loss.loss={scale: 5}"],
+            "must be a loss: its name, or a map with its name, not a map without one",
+        ),
         (["loss=pml.MultipleLosses", "loss.losses=[ice, 3]"], "loss.losses.1: must be a loss: its"),
         (["loss=pml.InstanceLoss", "miner=batch_hard"], "indices_tuple is not supported"),
         (["loss=pml.ArcFaceLoss", "loss.weight_init_func=zeros"], "'str' object is not callable"),

@@ -133,6 +133,18 @@ def test_gray_and_colour_in_one_call(folder, glyphs):
         np.testing.assert_array_equal(found[[1, 5]], found[-2:])
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
+def test_an_opened_image_is_turned_as_its_file_is(glyphs, tmp_path, mode):
+    exif = Image.Exif()
+    exif[0x112] = 6
+    photo(4, size=(30, 20)).convert(mode).save(tmp_path / "turned.png", exif=exif)
+    model = zoo.load(glyphs)
+    of_path = model(tmp_path / "turned.png")
+    with Image.open(tmp_path / "turned.png") as image:
+        np.testing.assert_allclose(model(image), of_path, atol=1e-5)
+        assert np.abs(model(np.asarray(image.convert("L"))) - of_path).max() > 1e-3
+
+
 def test_images_are_prepared_as_those_of_the_test_split(folder):
     model = zoo.load(folder)
     found, data = model.embed_test(QUIET), model.test_split()

@@ -22,6 +22,7 @@ from zoo._arguments import check as check_arguments
 from zoo._arguments import parameters_of
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
 from zoo._checked import checked
+from zoo._files import is_file
 from zoo.base import RUNTIME
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of, words_of
 from zoo.registry import Kind
@@ -271,7 +272,7 @@ def find(name: str, kind: Kind = "losses") -> Any:
     file, colon, attributes = name.partition(":")
     module = file.removesuffix(".py").replace("/", ".")
     if not colon:
-        if not registry.kinds_of(name) and Path(f"{module.replace('.', '/')}.py").is_file():
+        if not registry.kinds_of(name) and is_file(f"{module.replace('.', '/')}.py"):
             raise UserError(f"{name!r} is a file; name the class in it, {module}:<Class>")
         return registry.load(kind, name)
     target = _import(module)

@@ -117,12 +117,14 @@ def faults(place: Place, value: Any, keys: _Keys) -> Iterator[tuple[_Keys, str]]
                 if item is not None:
                     yield from faults(Place(place.kind), item, (*keys, key))
         elif _is_plain(value):
-            yield keys, f"must be a list of {place.kind}, or a map of them, not {show(value)}"
+            given = "an empty one" if isinstance(value, list | tuple | Mapping) else show(value)
+            yield keys, f"must be a list of {place.kind}, or a map of them, not {given}"
     elif place.several:
         yield keys, f"must be a list of {place.kind}, or a map of them, not one of them"
     elif not isinstance(value, str) and not _is_spec(value) and _is_plain(value):
         one = one_of_kind(place.kind)
-        yield keys, f"must be a {one}: its name, or a map with its name, not {show(value)}"
+        given = "a map without one" if isinstance(value, Mapping) else show(value)
+        yield keys, f"must be a {one}: its name, or a map with its name, not {given}"
 
 
 def one_of_kind(kind: str) -> str:

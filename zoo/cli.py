@@ -264,8 +264,9 @@ def _show_finished(source: str, overrides: list[str], reporter: Reporter) -> boo
     folder = RunFolder.of(checked)
     if not folder.finished:
         return False
+    result = folder.result(checked)
     reporter.say(folder.finished_message)
-    _show_result(checked.output, folder.result(), reporter.quiet)
+    _show_result(checked.output, result, reporter.quiet)
     return True
 
 

@@ -41,7 +41,7 @@ def load_rgb(source: str | Path | BinaryIO, max_pixels: int = MAX_PIXELS) -> Ima
     try:
         with open_image(source, max_pixels) as image:
             image.load()
-            return _turn_upright(to_rgb(image), image)
+            return upright(to_rgb(image), image)
     except Exception as error:
         name = source if isinstance(source, str | Path) else getattr(source, "name", "the image")
         raise UserError(f"{str(name)!r} cannot be used: {why_unreadable(error)}") from error
@@ -109,11 +109,14 @@ def _scale_deep_gray(image: Image.Image) -> Image.Image:
     whites = (1.0, 255.0, 65535.0) if image.mode == "F" else (65535.0,)
     white = next((white for white in whites if low >= 0 and high <= white), None)
     if white is None:
+        if high - low > float(np.finfo(np.float32).max):
+            values = values.astype(np.float64)
         values, white = values - low, (high - low) or 1.0  # all the same: black
     return Image.fromarray((values * (255 / white) + 0.5).astype(np.uint8))
 
 
-def _turn_upright(image: Image.Image, source: Image.Image) -> Image.Image:
+def upright(image: Image.Image, source: Image.Image) -> Image.Image:
+    """Return an image turned as the EXIF orientation of the one that it was made of says."""
     if source.format == "TIFF":  # Pillow turned it when it loaded it
         return image
     try:

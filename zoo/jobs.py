@@ -283,7 +283,8 @@ def _record(job: Job) -> dict[str, Any] | None:
     if job.state != "finished":
         return None
     try:
-        return job.folder.result() if job.test else job.folder.candidate()
+        folder = job.folder
+        return folder.result(job.config) if job.test else folder.candidate(job.config)
     except UserError as error:
         job.state, job.reason = "failed", str(error)
         return None

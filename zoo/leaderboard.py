@@ -18,6 +18,7 @@ from rich.console import Group
 from zoo import _select, _shape, _table_runs, _table_shape, _table_text
 from zoo._board import Board, Row, boards, check_results
 from zoo._checked import Count, checked, choose
+from zoo._files import is_file, is_folder
 from zoo._notebook import Shelf
 from zoo._scores import Score, Spread, average
 from zoo._table import Table
@@ -147,8 +148,8 @@ def to_table(board: Board, width: Count | None = None, highlight: str | None = N
 
 
 def _load(root: Path) -> list[dict[str, Any]]:
-    if not root.is_dir():
-        problem = "is not a folder" if root.exists() else "there is no such folder"
+    if not is_folder(root):
+        problem = "is not a folder" if is_file(root) else "there is no such folder"
         raise UserError(printable(f"{root}: {problem}; {_WHAT_TO_DO}"))
     found, damaged = [], []
     for path in sorted(root.rglob(RESULT)):

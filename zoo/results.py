@@ -180,7 +180,12 @@ class RunFolder:
         places = [place for place in (Path(run), Path(directory) / run) if _is_run(place)]
         if places:
             return cls(places[0])
-        names = sorted(path.parent.name for path in Path(directory).glob(f"*/{CONFIG}"))
+        try:
+            names = sorted(path.parent.name for path in Path(directory).glob(f"*/{CONFIG}"))
+        except (OSError, ValueError) as error:  # a name too long, or with a null byte
+            raise UserError(
+                printable(f"{str(directory)[:200]!r}: cannot be read ({error})")
+            ) from None
         begun = [name for name in names if name.startswith(str(run))] if str(run) else []
         if len(begun) == 1:
             return cls(Path(directory) / begun[0])
@@ -513,26 +518,34 @@ class RunFolder:
         except ValidationError:  # of a version with other keys
             return {}
 
-    def result(self) -> dict[str, Any]:
+    def result(self, config: Config | None = None) -> dict[str, Any]:
         """Return what a finished run left.
+
+        Args:
+            config: of the run that is meant; by default the folder may be of any run.
 
         Raises:
             UserError: if the file is no result, not what the run wrote, or of another run.
         """
         result = self._read(RESULT, Result)
         self._compare(CONFIG, result)
+        self._check_run(RESULT, result, config)
         return result
 
-    def candidate(self) -> dict[str, Any]:
+    def candidate(self, config: Config | None = None) -> dict[str, Any]:
         """Return what held-out classes say of a run, finished or not.
 
+        Args:
+            config: of the run that is meant; by default the folder may be of any run.
+
         Raises:
-            UserError: if they say nothing.
+            UserError: if they say nothing, or are of another run.
         """
         if self.finished:
-            self.result()
+            self.result(config)
             return self._read(RESULT, Candidate)
         candidate = self._read(VALIDATION, Candidate)
+        self._check_run(VALIDATION, candidate, config)
         self._compare(CONFIG, candidate)
         if candidate.get(_identity.FILES):
             self._check_config(candidate)
@@ -540,9 +553,13 @@ class RunFolder:
 
     def _check_config(self, candidate: dict[str, Any]) -> None:
         """Refuse a record of held-out classes that is of another run than the config beside it."""
-        mine = _identity.of_run(self.config())
-        if not _identity.same_run(candidate, mine):
-            raise self._of_another(VALIDATION, candidate["run"], mine["name"])
+        self._check_run(VALIDATION, candidate, self.config())
+
+    def _check_run(self, name: str, record: dict[str, Any], config: Config | None) -> None:
+        """Refuse a record that is of another run than the one which is meant."""
+        mine = config and _identity.of_run(config)
+        if mine and not _identity.same_run(record, mine):
+            raise self._of_another(name, record["run"], mine["name"])
 
     def _of_another(self, name: str, found: object, expected: str) -> UserError:
         return UserError(

@@ -114,9 +114,9 @@ def run(
             folder.clear()
         if folder.finished:
             reporter.say(folder.finished_message)
-            return RunResult(folder.result())
+            return RunResult(folder.result(config))
         if not test and folder.validated:
-            return RunResult(folder.candidate())
+            return RunResult(folder.candidate(config))
         with _threads_as_before():
             return RunResult(_run(config, overrides, folder, reporter, test))
 

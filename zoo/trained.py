@@ -23,7 +23,7 @@ from zoo._gather import Gathered
 from zoo._plugins import check_there
 from zoo._words import printable
 from zoo.base import ImageDataset
-from zoo.decoding import MAX_PIXELS, load_rgb, to_rgb
+from zoo.decoding import MAX_PIXELS, load_rgb, to_rgb, upright
 from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.pipeline import evaluation_batches
@@ -366,7 +366,7 @@ def _as_image(given: Any, index: int, max_pixels: int) -> Image.Image:
         given = Image.fromarray(given)
     if not isinstance(given, Image.Image):
         raise UserError(f"image {index} is {shown(given)}; {_WHAT_IMAGES_ARE}")
-    return given if given.mode in ("RGB", "L") else to_rgb(given)
+    return upright(given if given.mode in ("RGB", "L") else to_rgb(given), given)
 
 
 def _without_weights(config: Config) -> Config:

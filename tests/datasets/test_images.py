@@ -269,3 +269,12 @@ def test_save_without_a_place_warns(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.warns(UserWarning, match="ZOO_CACHE"):
         save(tmp_path / "file" / "x", lambda file: file.write(b""))
+
+
+def test_gray_whose_range_is_no_float32_is_stretched(tmp_path):
+    values = np.full((4, 4), -3e38, np.float32)
+    values[2:] = 3e38
+    Image.fromarray(values).save(tmp_path / "wide.tif")
+    found = np.asarray(load_rgb(tmp_path / "wide.tif"))
+    assert found[:2].max() == 0
+    assert found[2:].min() == 255
