@@ -303,6 +303,7 @@ def test_a_wrong_option_ends_with_2(command):
 # ---- streams
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "status", "said"),
     [

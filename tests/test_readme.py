@@ -63,6 +63,7 @@ def test_the_counts_are_right():
         assert f"all {len(others)} losses of pytorch-metric-learning" in README
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ZOO)
 def test_every_command_works(line, tmp_path, monkeypatch, capsys):
     arguments = line.split()[1:]
