@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import os
 import sys
 import textwrap
 import unittest
@@ -22,7 +23,6 @@ from zoo._arguments import check as check_arguments
 from zoo._arguments import parameters_of
 from zoo._check_batches import CLASSES, DIMENSIONS, Batch
 from zoo._checked import checked
-from zoo._files import is_file
 from zoo.base import RUNTIME
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of, words_of
 from zoo.registry import Kind
@@ -272,7 +272,9 @@ def find(name: str, kind: Kind = "losses") -> Any:
     file, colon, attributes = name.partition(":")
     module = file.removesuffix(".py").replace("/", ".")
     if not colon:
-        if not registry.kinds_of(name) and is_file(f"{module.replace('.', '/')}.py"):
+        script = f"{module.replace('.', '/')}.py"
+        # A path's own raises for a name too long.
+        if not registry.kinds_of(name) and os.path.isfile(script):  # noqa: PTH113
             raise UserError(f"{name!r} is a file; name the class in it, {module}:<Class>")
         return registry.load(kind, name)
     target = _import(module)

@@ -297,22 +297,6 @@ def _is_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file() and any((folder / n).is_file() for n in kept)
 
 
-def is_file(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is there; none is of a name that no file can have."""
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # too long, or with a null byte
-        return False
-
-
-def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a folder is there; none is of a name that no folder can have."""
-    try:
-        return Path(path).is_dir()
-    except (OSError, ValueError):  # too long, or with a null byte
-        return False
-
-
 def is_wrong_name(error: Exception) -> bool:
     """Tell whether an error of a file says that no machine could have one of that name there."""
     return getattr(error, "errno", errno.EINVAL) in _WRONG_NAMES  # a null byte is a ValueError

@@ -7,6 +7,7 @@ or of results in the shape of a published table; :func:`render` writes them in a
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ from rich.console import Group
 from zoo import _select, _shape, _table_runs, _table_shape, _table_text
 from zoo._board import Board, Row, boards, check_results
 from zoo._checked import Count, checked, choose
-from zoo._files import is_file, is_folder
 from zoo._notebook import Shelf
 from zoo._scores import Score, Spread, average
 from zoo._table import Table
@@ -148,8 +148,9 @@ def to_table(board: Board, width: Count | None = None, highlight: str | None = N
 
 
 def _load(root: Path) -> list[dict[str, Any]]:
-    if not is_folder(root):
-        problem = "is not a folder" if is_file(root) else "there is no such folder"
+    if not os.path.isdir(root):  # noqa: PTH112 a path's own raises for a name too long
+        there = os.path.exists(root)  # noqa: PTH110
+        problem = "is not a folder" if there else "there is no such folder"
         raise UserError(printable(f"{root}: {problem}; {_WHAT_TO_DO}"))
     found, damaged = [], []
     for path in sorted(root.rglob(RESULT)):

@@ -645,10 +645,8 @@ def _is_finite(record: dict[str, Any]) -> bool:
 
 
 def _is_run(path: Path) -> bool:
-    try:
-        return any((path / name).is_file() for name in (CONFIG, RESULT))
-    except (OSError, ValueError):  # a name too long, or with a null byte
-        return False
+    # A path's own raises for a name too long, or with a null byte.
+    return any(os.path.isfile(path / name) for name in (CONFIG, RESULT))  # noqa: PTH113
 
 
 def _no_run(run: str, directory: str, names: list[str]) -> str:
