@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from zoo import environment
+from zoo.support import environment
 
 
 def time_in_turn(

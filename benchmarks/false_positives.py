@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from _measure import write
 
-from zoo import environment, significance
-from zoo.significance import bootstrap, mcnemar, sign_flip
+from zoo.comparing import significance
+from zoo.comparing.significance import bootstrap, mcnemar, sign_flip
+from zoo.support import environment
 
 SIZES = {"birds": (42, 59), "CUB-200-2011": (100, 59), "a tenth of SOP": (1_132, 5)}
 """Classes of a test split, and images of a class."""

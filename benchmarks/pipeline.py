@@ -32,14 +32,17 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 import zoo
-from zoo import config, environment, runner
+from zoo import config
 from zoo.base import ImageDataset
-from zoo.cache import decoded_once
-from zoo.pipeline import Batch, training_batches
+from zoo.config.schema import Images, Train
+from zoo.data.cache import decoded_once
+from zoo.data.pipeline import Batch, training_batches
 from zoo.progress import Reporter
-from zoo.results import RunFolder
-from zoo.schema import Images, Train
-from zoo.train import Trainer
+from zoo.runs.folder import RunFolder
+from zoo.support import environment
+from zoo.training import experiment as training_experiment
+from zoo.training import loop as training_loop
+from zoo.training.step import Trainer
 
 BATCH = 60
 PER_CLASS = 10
@@ -155,7 +158,7 @@ def measure_loading(root: Path) -> dict[str, Any]:
 # ---- training
 
 
-def experiment_on(root: Path, steps: int) -> runner.Experiment:
+def experiment_on(root: Path, steps: int) -> training_experiment.Experiment:
     """Return what ice_folder trains, from random weights and from the cache."""
     settings = [
         f"dataset.root={root}",
@@ -163,7 +166,7 @@ def experiment_on(root: Path, steps: int) -> runner.Experiment:
         "images.cache=true",
         f"train={{iterations: {steps}, log_every: 10}}",
     ]
-    return runner.assemble(config.load("ice_folder", settings), QUIET)
+    return training_experiment.assemble(config.load("ice_folder", settings), QUIET)
 
 
 def timed(trainer: Trainer, total: int) -> list[float]:
@@ -182,18 +185,18 @@ def timed(trainer: Trainer, total: int) -> list[float]:
     return ends
 
 
-def train_in_the_loop(experiment: runner.Experiment, folder: Path) -> dict[str, float]:
+def train_in_the_loop(experiment: training_experiment.Experiment, folder: Path) -> dict[str, float]:
     """Return seconds of a step, and of the checkpoint behind the last one."""
     total = experiment.config.train.iterations
     folder.mkdir()
-    training = runner._Training(experiment, RunFolder(folder), QUIET, runner.Clock())
+    training = training_loop.Training(experiment, RunFolder(folder), QUIET, training_loop.Clock())
     ends = timed(training.trainer, total)
     training.run()
     saving = time.perf_counter() - ends[1]
     return {"step": (ends[1] - ends[0]) / (total - 1), "checkpoint": saving}
 
 
-def train_on_one_batch(experiment: runner.Experiment) -> float:
+def train_on_one_batch(experiment: training_experiment.Experiment) -> float:
     """Return seconds of a step on random pixels."""
     total, side = experiment.config.train.iterations, experiment.config.images.crop
     loss = experiment.loss

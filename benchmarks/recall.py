@@ -21,7 +21,8 @@ import torch
 from _measure import medians, setting, time_in_turn, write
 from torch import Tensor
 
-from zoo.evaluate import TILE_SIDE, recall_at_k
+from zoo.evaluate import recall_at_k
+from zoo.evaluation.items import TILE_SIDE
 
 KS = (1, 10, 100, 1000)
 PER_CLASS = 20

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zoo._files import read_text
-from zoo._words import counted
 from zoo.base import Count, Finding, Source, Split, Survey, data_command, data_dir, given_folder
-from zoo.decoding import MAX_PIXELS, load_rgb
+from zoo.data.decoding import MAX_PIXELS, load_rgb
 from zoo.errors import UserError
+from zoo.support.files import read_text
+from zoo.support.text import counted
 
 from ._images import check_split
 from ._looks import Seen, findings_of, look_at_all, some

@@ -14,11 +14,11 @@ from typing import BinaryIO, NamedTuple, TypeVar
 
 import PIL
 
-from zoo._files import open_regular, read_json, replace_file
 from zoo.base import cache_dir
-from zoo.decoding import open_image, to_rgb, why_unreadable
+from zoo.data.decoding import open_image, to_rgb, why_unreadable
 from zoo.errors import UserError
 from zoo.progress import Reporter
+from zoo.support.files import open_regular, read_json, replace_file
 
 T = TypeVar("T")
 

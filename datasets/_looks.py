@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from zoo._files import read_bytes
 from zoo.base import Finding, Split
-from zoo.decoding import load_rgb
+from zoo.data.decoding import load_rgb
 from zoo.errors import UserError
+from zoo.support.files import read_bytes
 
 from ._images import show_progress
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zoo._files import read_bytes
 from zoo.base import Count, Source, Split
 from zoo.errors import UserError
+from zoo.support.files import read_bytes
 
 from ._benchmarks import Benchmark, Layout, Listing, lines_of
 

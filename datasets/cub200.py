@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from zoo.base import Count, Source, Split
-from zoo.decoding import extensions
+from zoo.data.decoding import extensions
 from zoo.errors import UserError
 
 from ._benchmarks import Benchmark, Layout, Listing, by_number, entries, rows

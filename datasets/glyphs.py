@@ -17,9 +17,9 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont, features
 
-from zoo._files import check_regular, file_digest
 from zoo.base import Split, cache_dir
 from zoo.errors import UserError
+from zoo.support.files import check_regular, file_digest
 
 from ._images import check_split, hold_out, save, show_progress
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from zoo._alike import spelt_alike
-from zoo._tree import entries, images_under, is_folder, name_of
-from zoo._words import counted
 from zoo.base import Finding, Split, Survey
-from zoo.decoding import MAX_PIXELS, load_rgb
+from zoo.data.decoding import MAX_PIXELS, load_rgb
+from zoo.data.lookalikes import spelt_alike
+from zoo.data.tree import entries, images_under, is_folder, name_of
 from zoo.errors import UserError
+from zoo.support.text import counted
 
 from ._images import Scan, check_split, forget_others, hold_out, scan
 from ._looks import Seen, findings_of, look_at_all, some

@@ -10,8 +10,8 @@ import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor
 
-from zoo._precision import full_float32, upcast
 from zoo.errors import UserError
+from zoo.support.precision import full_float32, upcast
 
 from ._inputs import as_int64, check
 

@@ -10,7 +10,7 @@ import torch
 from pytorch_metric_learning.miners import BaseMiner
 from torch import Tensor
 
-from zoo._precision import full_float32, upcast
+from zoo.support.precision import full_float32, upcast
 
 _BLOCK_ELEMENTS = 1 << 22  # pairs x gallery looked at together
 

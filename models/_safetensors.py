@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from zoo._files import open_regular
+from zoo.support.files import open_regular
 
 _MOST_HEADER = 100_000_000  # bytes, as the package has it
 _TYPES = {

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo._files import check_stored, open_regular
-from zoo._near import near
 from zoo.errors import UserError, one_of
+from zoo.support.files import check_stored, open_regular
+from zoo.support.near import near
 
 from ._safetensors import is_safetensors, read_safetensors
 

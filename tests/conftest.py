@@ -18,14 +18,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Return a function that runs the command: (status, stdout, stderr)."""
-    from zoo import cli, progress
+    from zoo import progress
+    from zoo.cli import main
 
     monkeypatch.setattr(progress, "_EVERY", 1e9)  # a busy machine would tell how far it is
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["zoo", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            main.main()
         said = capsys.readouterr()
         return end.value.code or 0, said.out, said.err
 

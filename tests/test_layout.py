@@ -6,16 +6,15 @@ import ast
 import importlib
 import re
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     tomllib = pytest.importorskip("tomli")
 
-ROOT = Path(__file__).resolve().parent.parent
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = SETTINGS["tool"]["setuptools"]["package-dir"]
 COMPONENTS = ("losses", "miners", "models", "datasets")

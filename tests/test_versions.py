@@ -6,16 +6,15 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     tomllib = pytest.importorskip("tomli")
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 

@@ -13,12 +13,14 @@ from collections import Counter
 
 from rich.progress import track
 
-from zoo import _check_record, checks, environment, registry
+from zoo import checks, registry
+from zoo.cli import record as cli_record
+from zoo.support import environment
 
 
 def main() -> None:
     """Check all losses and write the record; exit status 1 if one is not as it should be."""
-    found = _check_record.read()
+    found = cli_record.read()
     names = sys.argv[1:] or registry.names("losses")
     bad = []
     for name in track(names, "checking"):
@@ -29,7 +31,7 @@ def main() -> None:
         "versions": environment.versions(),
         "losses": {name: found[name] for name in registry.names("losses") if name in found},
     }
-    _check_record.path().write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    cli_record.path().write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     sys.exit("\n".join(bad) if bad else 0)
 
 

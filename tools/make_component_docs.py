@@ -10,7 +10,8 @@ from __future__ import annotations
 from _pages import ROOT, keep
 from make_loss_docs import section
 
-from zoo import config, registry
+from zoo import registry
+from zoo.config import loading
 
 PAGE = ROOT / "docs" / "components.md"
 OPENING = """# Miners, samplers, backbones, data sets
@@ -43,7 +44,7 @@ def page() -> str:
     parts = [OPENING]
     for kind, (title, introduction) in INTRODUCTIONS.items():
         parts.append(f"\n## {title}\n\n{introduction}\n")
-        parts += [f"\n#{section(kind, name, config.set_by_run(kind))}" for name in own(kind)]
+        parts += [f"\n#{section(kind, name, loading.set_by_run(kind))}" for name in own(kind)]
     return "".join(parts)
 
 

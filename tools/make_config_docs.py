@@ -12,7 +12,7 @@ from typing import Any
 
 from _pages import ROOT, keep
 
-from zoo import config
+from zoo.config import loading
 
 PAGE = ROOT / "docs" / "config.md"
 OPENING = """# Settings of a config
@@ -64,7 +64,7 @@ _HOMES |= dict.fromkeys(("Constant", "Cosine", "Step", "Linear"), "schedule")
 
 def page() -> str:
     """Return the whole page."""
-    found = config.schema()
+    found = loading.schema()
     sections = found["$defs"]
     text = OPENING + _section("At the top", found, "")
     for key, title in (("Images", "images"), ("Model", "model")):

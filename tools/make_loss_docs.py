@@ -13,7 +13,7 @@ from collections.abc import Collection
 from _pages import ROOT, fenced, keep
 
 from zoo import registry
-from zoo._source import plain
+from zoo.registry.source import plain
 
 PAGE = ROOT / "docs" / "losses.md"
 OPENING = """# Losses

@@ -12,7 +12,8 @@ import json
 
 from _pages import ROOT, keep
 
-from zoo import _editor_schema, registry
+from zoo import registry
+from zoo.config import editor
 
 SCHEMA = ROOT / "configs" / "schema.json"
 
@@ -27,7 +28,7 @@ def main() -> None:
         ]
         for kind in registry.KINDS
     }
-    text = json.dumps(_editor_schema.schema(own), indent=1, ensure_ascii=False)
+    text = json.dumps(editor.schema(own), indent=1, ensure_ascii=False)
     keep(SCHEMA, text + "\n")
 
 

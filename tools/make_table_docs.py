@@ -14,7 +14,7 @@ from contextlib import redirect_stdout, suppress
 
 from _pages import ROOT, keep
 
-from zoo import cli
+from zoo.cli import main as cli_main
 
 PAGE = ROOT / "docs" / "tables.md"
 _OUTPUT = re.compile(r"```sh\n(zoo .*)\n```\n\n```text\n(?:(?:(?!```).*)\n)*```\n")
@@ -29,7 +29,7 @@ def _shown(command: str) -> str:
     """Return a command, and what it prints."""
     with redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
         sys.argv = shlex.split(command)
-        cli.main()
+        cli_main.main()
     output = "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
     return f"```sh\n{command}\n```\n\n```text\n{output}\n```\n"
 

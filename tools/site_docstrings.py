@@ -7,7 +7,7 @@ from typing import Any
 import griffe
 from _pages import fenced
 
-from zoo._source import plain
+from zoo.registry.source import plain
 
 
 class PlainDocstrings(griffe.Extension):

@@ -9,12 +9,7 @@ from zoo.errors import UserError
 from zoo.registry import build, describe, names, register
 
 if TYPE_CHECKING:
-    import zoo.checks as checks
-    import zoo.evaluate as evaluate
-    import zoo.export as export
-    import zoo.index as index
-    import zoo.leaderboard as leaderboard
-    import zoo.runner as runner
+    from zoo import checks, evaluate, export, index, leaderboard, measures, runner
     from zoo.trained import load
 
 __version__ = "0.1.0"
@@ -28,12 +23,13 @@ __all__ = [
     "index",
     "leaderboard",
     "load",
+    "measures",
     "names",
     "register",
     "runner",
 ]
 
-_LAZY = frozenset({"checks", "evaluate", "export", "index", "leaderboard", "runner"})
+_LAZY = frozenset({"checks", "evaluate", "export", "index", "leaderboard", "measures", "runner"})
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo._near import near
+from zoo.support.near import near
 
 if TYPE_CHECKING:
     import traceback

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from zoo._words import harmless
+from zoo.support.text import harmless
 
 _T = TypeVar("_T")
 

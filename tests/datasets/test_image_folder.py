@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from places import BIRDS
 
 from zoo.base import ImageDataset
 from zoo.datasets import _images
 from zoo.datasets.image_folder import ImageFolder
 from zoo.errors import UserError
 
-BIRDS = Path(__file__).parents[3] / "shared" / "data" / "birds"
 HOSTILE = ["<script>", "a_b & 50%", "étude 鳥 🐦", "x\ny", "-rf", "$(id)", "'\"", "..x."]
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from zoo import decoding
+from zoo.data import decoding
+from zoo.data.decoding import load_rgb, to_rgb
 from zoo.datasets._images import hold_out, save
-from zoo.decoding import load_rgb, to_rgb
 from zoo.errors import UserError
 
 GRAY, RED = (120, 120, 120), (200, 30, 40)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 import zoo
-from zoo import _check_record
 from zoo.checks import CHECKS, Subject, parametrize_with_checks
+from zoo.cli import record
 
 NAMES, EVERY = parametrize_with_checks(zoo.names("losses")).args
 LONG = ("check_learning", "check_gradcheck", "check_float32")  # most of the time that checks take
@@ -30,7 +30,7 @@ def test_loss(loss, check):
 
 def test_the_record_is_of_all_losses_and_tells_the_failures_that_they_expect():
     """What `zoo list` shows; made by tools/make_checks.py."""
-    recorded = _check_record.read()
+    recorded = record.read()
     assert list(recorded) == zoo.names("losses")
     for name, counts in recorded.items():
         assert sum(counts.values()) == len(CHECKS), f"{name}: tools/make_checks.py {name}"
@@ -41,15 +41,15 @@ def test_the_record_is_of_all_losses_and_tells_the_failures_that_they_expect():
 
 def test_a_record_that_is_damaged_or_absent_is_no_record(tmp_path, monkeypatch):
     path = tmp_path / "checks.json"
-    monkeypatch.setattr(_check_record, "path", lambda: path)
-    assert _check_record.read() == {}
+    monkeypatch.setattr(record, "path", lambda: path)
+    assert record.read() == {}
     for text in ("", "[]x", json.dumps({"other": 1})):
         path.write_text(text)
-        assert _check_record.read() == {}
+        assert record.read() == {}
 
 
 def test_counts_in_short():
-    assert _check_record.in_short(None) == ""
-    assert _check_record.in_short({"passed": 30}) == "30 pass"
-    assert _check_record.in_short({"passed": 27, "expected failure": 1}) == "27 pass, 1 cannot"
-    assert _check_record.in_short({"passed": 27, "failed": 1, "unexpected pass": 1}) == "2 fail"
+    assert record.in_short(None) == ""
+    assert record.in_short({"passed": 30}) == "30 pass"
+    assert record.in_short({"passed": 27, "expected failure": 1}) == "27 pass, 1 cannot"
+    assert record.in_short({"passed": 27, "failed": 1, "unexpected pass": 1}) == "2 fail"

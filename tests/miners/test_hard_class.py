@@ -12,6 +12,8 @@ from zoo import UserError, runner
 from zoo.config import load
 from zoo.miners.hard_class import HardClassSampler, _greedy, _violations
 from zoo.progress import Reporter
+from zoo.training import experiment
+from zoo.training import step as training_step
 
 LABELS = np.repeat(np.arange(10) * 7 - 3, [4, 2, 3, 5, 1, 2, 6, 1, 4, 2])  # two of one image
 RNG = np.random.default_rng(0)
@@ -112,7 +114,7 @@ def test_in_a_run_the_network_as_it_is_chooses(tmp_path, monkeypatch):
     whole = load("ice_glyphs", [*settings, f"output={tmp_path}/a"])
     parts = load("ice_glyphs", [*settings, f"output={tmp_path}/b", "train.workers=2"])
     seen: list[list[int]] = []
-    step = runner.Trainer.step
+    step = training_step.Trainer.step
 
     def watched(self, batch):
         if stop == batch.iteration:
@@ -120,7 +122,7 @@ def test_in_a_run_the_network_as_it_is_chooses(tmp_path, monkeypatch):
         seen.append(batch.indices)
         step(self, batch)
 
-    monkeypatch.setattr(runner.Trainer, "step", watched)
+    monkeypatch.setattr(training_step.Trainer, "step", watched)
     stop = None
     quiet = Reporter(quiet=True)
     wanted = runner.run(whole, reporter=quiet)
@@ -132,7 +134,7 @@ def test_in_a_run_the_network_as_it_is_chooses(tmp_path, monkeypatch):
     assert runner.run(parts, reporter=quiet)["recall"] == wanted["recall"]
     assert seen[:5] == batches[:5]
     assert seen[5:] == batches[3:]
-    fresh = runner.assemble(whole)
+    fresh = experiment.assemble(whole)
     assert next(iter(fresh.sampler)) == batches[0]
     assert list(itertools.islice(fresh.sampler, 7)) != batches[1:]
 

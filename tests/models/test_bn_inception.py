@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import zoo
-from zoo.embedder import Embedder, Preprocessor
 from zoo.errors import UserError
 from zoo.models import bn_inception
 from zoo.models.bn_inception import BNInception
+from zoo.training.embedder import Embedder, Preprocessor
 
-SHARED = Path(__file__).parents[3] / "shared" / "bn_inception.json"
-needs_shared = pytest.mark.skipif(not SHARED.is_file(), reason="no shared description")
+RECORD = SHARED / "bn_inception.json"
+needs_shared = pytest.mark.skipif(not RECORD.is_file(), reason="no shared description")
 
 # Of that file's probe: what the public definition gives, mean and norm of the whole map, and values
 # where some are not 0.
@@ -94,7 +94,7 @@ def test_the_maps_are_those_of_the_public_definition(probed):
 @needs_shared
 def test_every_block_gives_what_the_shared_probe_says(probed):
     blocks = {**probed[0], "pooled": probed[0]["5b"].mean((2, 3))}
-    probe = json.loads(SHARED.read_text())["probe"]
+    probe = json.loads(RECORD.read_text())["probe"]
     assert blocks.keys() == probe.keys()
     for name, wanted in probe.items():
         values = blocks[name]
@@ -108,14 +108,14 @@ def test_every_block_gives_what_the_shared_probe_says(probed):
 
 @needs_shared
 def test_names_and_shapes_are_the_checkpoint_s():
-    wanted = json.loads(SHARED.read_text())["state"]
+    wanted = json.loads(RECORD.read_text())["state"]
     ours = {name: list(value.shape) for name, value in BNInception().state_dict().items()}
     assert ours == {n: s for n, s in wanted.items() if not n.startswith("last_linear.")}
 
 
 @needs_shared
 def test_preprocess_is_the_checkpoint_s():
-    wanted = json.loads(SHARED.read_text())["checkpoint"]
+    wanted = json.loads(RECORD.read_text())["checkpoint"]
     preprocess = BNInception.preprocess
     assert preprocess.channels == wanted["input_space"]
     assert preprocess.scale == wanted["input_range"][1]

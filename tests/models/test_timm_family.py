@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import zoo
-from zoo.embedder import Embedder
 from zoo.errors import UserError
 from zoo.models import timm_family
 from zoo.models.timm_family import TimmBackbone
+from zoo.training.embedder import Embedder
 
 needs_timm = pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is absent")
 if importlib.util.find_spec("timm"):

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 import torch
 import torchvision
@@ -10,7 +8,6 @@ from zoo.errors import UserError
 from zoo.models import torchvision_family
 from zoo.models.torchvision_family import TorchvisionBackbone
 
-SHARED = Path(__file__).parents[3] / "shared" / "weights" / "mobilenet_v2_features.pth"
 needs_weights = pytest.mark.skipif(not SHARED.is_file(), reason="no shared weights")
 
 # The smallest of each family, with an image size that it takes.

@@ -1,1 +1,9 @@
-"""``zoo report``: run folders -> a static site that needs no network; and figures for papers."""
+"""``zoo report``: run folders -> a static site that needs no network; ``zoo plot``: figures.
+
+- ``site``, ``render``, ``output``: the pages, their templates, the folder that they are written to
+- ``collect``, ``facts``: what a report says of a run
+- ``tables``, ``charts``, ``sweeps``: its tables and interactive figures
+- ``look``, ``gallery``, ``neighbours``, ``tsne``, ``thumbnails``: retrieved images and maps
+- ``figures``: figures for papers
+- ``extra``: what the extra ``report`` installs
+"""

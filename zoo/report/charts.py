@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from zoo._words import printable
+from zoo.support.text import printable
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zoo import leaderboard
-from zoo._files import open_regular
-from zoo._words import printable
 from zoo.errors import UserError, did_you_mean
-from zoo.results import CONFIG, RESULT, RunFolder
+from zoo.runs.folder import CONFIG, RESULT, RunFolder
+from zoo.support.files import open_regular
+from zoo.support.text import printable
+from zoo.tables import leaderboard
 
 _WHAT_TO_DO = "name a folder with runs, or make one: zoo run ice_glyphs"
 _LONGEST = 1 << 18  # characters of a config that are shown
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """One run folder.
 
     Attributes:
@@ -46,7 +46,7 @@ class Run:
         return self.folder.path.name
 
 
-def collect(directory: Path, pattern: str = "*") -> list[Run]:
+def collect(directory: Path, pattern: str = "*") -> list[ReportedRun]:
     """Return the runs under a directory whose names match a pattern, finished or not.
 
     Raises:
@@ -65,7 +65,7 @@ def collect(directory: Path, pattern: str = "*") -> list[Run]:
     return [_read(path, page) for path, page in zip(chosen, _pages(chosen), strict=True)]
 
 
-def boards(runs: Iterable[Run]) -> list[leaderboard.Board]:
+def boards(runs: Iterable[ReportedRun]) -> list[leaderboard.Board]:
     """Return the leaderboards of the finished runs; a result knows its ``page``."""
     return leaderboard.boards(
         {"settings": run.folder.settings(), **run.result, "page": run.page}
@@ -74,7 +74,7 @@ def boards(runs: Iterable[Run]) -> list[leaderboard.Board]:
     )
 
 
-def _read(path: Path, page: str) -> Run:
+def _read(path: Path, page: str) -> ReportedRun:
     folder = RunFolder(path)
     result, problem = None, None
     try:
@@ -88,7 +88,7 @@ def _read(path: Path, page: str) -> Run:
         metrics = folder.metrics()
     except UserError:
         metrics = []
-    return Run(folder, page, result, problem, _config(path / CONFIG), metrics)
+    return ReportedRun(folder, page, result, problem, _config(path / CONFIG), metrics)
 
 
 def _why_unfinished(folder: RunFolder) -> str:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo._experiments import find
-from zoo._files import cannot_write, remove_left_over, replace_file
-from zoo._words import printable
 from zoo.errors import UserError
 from zoo.progress import Reporter
 from zoo.report import charts, collect, sweeps, tsne
-from zoo.report.collect import Run
+from zoo.report.collect import ReportedRun
 from zoo.report.thumbnails import SIDE, shrink
+from zoo.runs.experiments import find
+from zoo.support.files import cannot_write, remove_left_over, replace_file
+from zoo.support.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,13 +55,13 @@ _STYLE: Any = {
 }
 
 
-def find_runs(names: Sequence[str]) -> list[Run]:
+def find_runs(names: Sequence[str]) -> list[ReportedRun]:
     """Return the runs that somebody named: each a run, an experiment, or a folder of runs.
 
     Raises:
         UserError: if one is neither.
     """
-    found: dict[Path, Run] = {}
+    found: dict[Path, ReportedRun] = {}
     for name in names:
         folder = Path(name)
         try:
@@ -84,7 +84,7 @@ def check_output(path: Path) -> None:
         raise UserError(f"{path}: a figure is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file")
 
 
-def curves(runs: Sequence[Run], output: Path) -> None:
+def curves(runs: Sequence[ReportedRun], output: Path) -> None:
     """Draw the loss by iteration, and Recall@K; seeds are thin lines around their mean.
 
     Raises:
@@ -108,7 +108,7 @@ def curves(runs: Sequence[Run], output: Path) -> None:
         _save(figure, output)
 
 
-def sweep(runs: Sequence[Run], output: Path, setting: str | None = None) -> None:
+def sweep(runs: Sequence[ReportedRun], output: Path, setting: str | None = None) -> None:
     """Draw Recall at the first K by each setting that was swept, or by one of them.
 
     Raises:
@@ -135,13 +135,13 @@ def sweep(runs: Sequence[Run], output: Path, setting: str | None = None) -> None
         _save(figure, output)
 
 
-def draw_map(runs: Sequence[Run], output: Path, items: int, reporter: Reporter) -> None:
+def draw_map(runs: Sequence[ReportedRun], output: Path, items: int, reporter: Reporter) -> None:
     """Draw the t-SNE of the test embedding of each run, with pictures where there is room.
 
     Raises:
         UserError: if a network or its images are not there, or the file cannot be written.
     """
-    from zoo.trained import load
+    from zoo.trained.network import load
 
     check_output(output)
     with _style():
@@ -214,7 +214,7 @@ def _draw_lines(
         panel.plot(*zip(*points, strict=True), label=label, markevery=every, **look)
 
 
-def _draw_recall(panel: Axes, groups: Sequence[tuple[str, list[Run]]]) -> None:
+def _draw_recall(panel: Axes, groups: Sequence[tuple[str, list[ReportedRun]]]) -> None:
     """Draw Recall@1 by iteration where it was measured along the way, else Recall@K by K."""
     along = [(label, [p for r in own if (p := _recall_along(r))]) for label, own in groups]
     if any(lines for _, lines in along):
@@ -229,7 +229,7 @@ def _draw_recall(panel: Axes, groups: Sequence[tuple[str, list[Run]]]) -> None:
     _plain_ticks(panel, [1, 2, 4, 8, 16, 32, 64])
 
 
-def _recall_along(run: Run) -> list[tuple[float, float]]:
+def _recall_along(run: ReportedRun) -> list[tuple[float, float]]:
     found = []
     for record in run.metrics:
         recall = record.get("recall")
@@ -239,7 +239,7 @@ def _recall_along(run: Run) -> list[tuple[float, float]]:
     return found
 
 
-def _recall_by_k(run: Run) -> list[tuple[float, float]]:
+def _recall_by_k(run: ReportedRun) -> list[tuple[float, float]]:
     line = charts.recall_by_k(run.folder.ranks())["data"][0]
     return list(zip(line["x"], line["y"], strict=True))
 
@@ -272,7 +272,7 @@ def _plain_ticks(panel: Axes, values: Sequence[float]) -> None:
     panel.set_xticks([], minor=True)
 
 
-def _experiments(runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
+def _experiments(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRun]]]:
     """Yield what an experiment is called, and its runs; an unfinished run is one of its own."""
     by_page = {run.page: run for run in runs}
     rows = [row for board in collect.boards(runs) for row in board.rows]

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.evaluate import NO_MATCH
+from zoo.evaluation.recall import NO_MATCH
 from zoo.report.neighbours import nearest
 
 _RIGHT_SHARE = 4  # one in so many queries is one that went well
 
 
-class Shown(NamedTuple):
+class GalleryImage(NamedTuple):
     """An image that was found: its index in the test split, its class, and whether it is right."""
 
     image: int
@@ -28,7 +28,7 @@ class Query(NamedTuple):
     image: int
     label: int
     rank: int
-    found: list[Shown]
+    found: list[GalleryImage]
 
 
 def choose(ranks: NDArray[np.int32], count: int) -> NDArray[np.int64]:
@@ -66,8 +66,8 @@ def images(queries: list[Query]) -> set[int]:
 
 def _shown(
     query: int, labels: NDArray[np.int64], indices: NDArray[np.int64], cosines: NDArray[np.float64]
-) -> list[Shown]:
+) -> list[GalleryImage]:
     return [
-        Shown(index, int(labels[index]), bool(labels[index] == labels[query]), cosine)
+        GalleryImage(index, int(labels[index]), bool(labels[index] == labels[query]), cosine)
         for index, cosine in zip(indices.tolist(), cosines.tolist(), strict=True)
     ]

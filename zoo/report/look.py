@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo._files import read_array
 from zoo.base import ImageDataset
 from zoo.errors import FAILURES, UserError
 from zoo.progress import Reporter
 from zoo.report import gallery, tsne
-from zoo.report.collect import Run
+from zoo.report.collect import ReportedRun
 from zoo.report.output import Output
 from zoo.report.thumbnails import Thumbnails
+from zoo.support.files import read_array
 
 if TYPE_CHECKING:
-    from zoo.trained import Trained
+    from zoo.trained.network import Trained
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Viewer:
         self.output, self.queries, self.items = output, queries, items
         self._thumbnails: dict[str, Thumbnails] = {}
 
-    def look(self, run: Run) -> Look:
+    def look(self, run: ReportedRun) -> Look:
         """Return what is shown of a run; whatever is in the way is told, not raised."""
         if run.result is None:
             return Look("The run has no result, so there is nothing to search with.")
@@ -71,8 +71,8 @@ class Viewer:
         except FAILURES as error:  # a stranger's network or data set may raise anything
             return Look(_reason(run, error))
 
-    def _look(self, run: Run) -> Look:
-        from zoo.trained import load
+    def _look(self, run: ReportedRun) -> Look:
+        from zoo.trained.network import load
 
         ranks = run.folder.ranks()
         trained = load(str(run.folder.path))
@@ -141,7 +141,7 @@ class Viewer:
         return places
 
 
-def _reason(run: Run, error: BaseException) -> str:
+def _reason(run: ReportedRun, error: BaseException) -> str:
     """Return why, the same for all runs with the same fault."""
     if isinstance(error, UserError):
         place = str(run.folder.path)

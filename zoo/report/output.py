@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from zoo import __version__
-from zoo._files import alone, cannot_write, read_json
 from zoo.errors import UserError
 from zoo.progress import Reporter
+from zoo.support.files import alone, cannot_write, read_json
 
 MANIFEST, LOCK = "report.json", ".report.json.lock"
 _MADE_BY = "zoo report"

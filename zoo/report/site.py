@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.errors import UserError
-from zoo.leaderboard import Row
 from zoo.progress import Reporter
-from zoo.report import _extra, charts, collect, facts, render, sweeps, tables
-from zoo.report.collect import Run
+from zoo.report import charts, collect, extra, facts, render, sweeps, tables
+from zoo.report.collect import ReportedRun
 from zoo.report.look import Viewer
 from zoo.report.output import Output, opened
+from zoo.tables.boards import Row
 
 
 class Summary(NamedTuple):
@@ -49,7 +49,7 @@ def build(
     Raises:
         UserError: if there is no such run, a package is missing, or the folder is no report's.
     """
-    _extra.require()
+    extra.require()
     reporter = reporter or Reporter()
     found = collect.collect(directory, runs)
     with opened(output, reporter) as site:
@@ -58,7 +58,12 @@ def build(
 
 
 def _write(
-    site: Output, directory: Path, found: list[Run], queries: int, items: int, reporter: Reporter
+    site: Output,
+    directory: Path,
+    found: list[ReportedRun],
+    queries: int,
+    items: int,
+    reporter: Reporter,
 ) -> dict[str, list[str]]:
     """Write all pages; return what is missing of which runs, and why."""
     boards = collect.boards(found)
@@ -95,12 +100,16 @@ def _write(
     return missing
 
 
-def _siblings(run: Run, row: Row | None, by_page: dict[str, Run]) -> list[tuple[int, Run]]:
+def _siblings(
+    run: ReportedRun, row: Row | None, by_page: dict[str, ReportedRun]
+) -> list[tuple[int, ReportedRun]]:
     """Return the runs of an experiment with their seeds, this one among them."""
     return [] if row is None else [(seed, by_page[page]) for seed, page in tables.runs_of(row)]
 
 
-def _run_view(run: Run, row: Row | None, siblings: Sequence[tuple[int, Run]]) -> dict[str, Any]:
+def _run_view(
+    run: ReportedRun, row: Row | None, siblings: Sequence[tuple[int, ReportedRun]]
+) -> dict[str, Any]:
     others = {f"seed {seed}": other.metrics for seed, other in siblings if other is not run}
     return {
         "run": run,
@@ -113,7 +122,7 @@ def _run_view(run: Run, row: Row | None, siblings: Sequence[tuple[int, Run]]) ->
     }
 
 
-def _by_k(run: Run) -> charts.Figure | None:
+def _by_k(run: ReportedRun) -> charts.Figure | None:
     try:
         return None if run.result is None else charts.recall_by_k(run.folder.ranks())
     except UserError:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from zoo._words import as_setting
-from zoo.leaderboard import Row, Score
+from zoo.comparing.spread import Score
+from zoo.support.values import as_setting
+from zoo.tables.boards import Row
 
 Leaves: TypeAlias = dict[str, Any]
 

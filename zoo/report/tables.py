@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from zoo import _conditions
-from zoo.leaderboard import Board, Row, Score
+from zoo.comparing.spread import Score
+from zoo.tables import conditions
+from zoo.tables.boards import Board, Row
 
 
-class Cell(NamedTuple):
+class PageCell(NamedTuple):
     """A number in a table: how it reads, what it is sorted by, and whether it is the best."""
 
     text: str
@@ -16,7 +17,7 @@ class Cell(NamedTuple):
     best: bool = False
 
 
-class Line(NamedTuple):
+class PageRow(NamedTuple):
     """An experiment with its seeds.
 
     Attributes:
@@ -31,9 +32,9 @@ class Line(NamedTuple):
     row: Row
     notes: list[int]
     seeds: list[tuple[int, str]]
-    recall: list[Cell]
-    features: list[Cell]
-    paper: list[Cell]
+    recall: list[PageCell]
+    features: list[PageCell]
+    paper: list[PageCell]
 
 
 class BoardTable(NamedTuple):
@@ -41,12 +42,12 @@ class BoardTable(NamedTuple):
 
     board: Board
     notes: list[str]
-    lines: list[Line]
+    lines: list[PageRow]
 
 
 def table(board: Board) -> BoardTable:
     """Return the cells of a board; the best are among those that are comparable with most."""
-    unlike = _conditions.notes([row.results[0] for row in board.rows])
+    unlike = conditions.notes([row.results[0] for row in board.rows])
     alike = [row for row, why in zip(board.rows, unlike, strict=True) if not why]
     best = {
         k: max((row.recall[k].mean for row in alike if k in row.recall), default=None)
@@ -69,8 +70,10 @@ def runs_of(row: Row) -> list[tuple[int, str]]:
     return [(result["seed"], result["page"]) for result in row.results]
 
 
-def _line(row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: list[int]) -> Line:
-    return Line(
+def _line(
+    row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: list[int]
+) -> PageRow:
+    return PageRow(
         row,
         notes,
         runs_of(row),
@@ -80,16 +83,18 @@ def _line(row: Row, ks: tuple[int, ...], best: dict[int, float | None], notes: l
     )
 
 
-def _score(score: Score | None, best: float | None = None) -> Cell:
+def _score(score: Score | None, best: float | None = None) -> PageCell:
     if score is None:
-        return Cell("–")
-    return Cell(str(score), score.mean, best is not None and f"{score.mean:.2f}" == f"{best:.2f}")
+        return PageCell("–")
+    return PageCell(
+        str(score), score.mean, best is not None and f"{score.mean:.2f}" == f"{best:.2f}"
+    )
 
 
-def _paper(row: Row, k: int) -> Cell:
+def _paper(row: Row, k: int) -> PageCell:
     paper: Any = row.paper.get(k)
     if paper is None:
-        return Cell("–")
+        return PageCell("–")
     if k not in row.recall:
-        return Cell(f"{paper:.1f}")
-    return Cell(f"{paper:.1f} ({row.recall[k].mean - paper:+.2f})")
+        return PageCell(f"{paper:.1f}")
+    return PageCell(f"{paper:.1f} ({row.recall[k].mean - paper:+.2f})")

@@ -1,0 +1,301 @@
+"""A loss under check: how it is built, what it says of itself, and what one call of it gives."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import os
+import sys
+import textwrap
+import unittest
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo.base import RUNTIME
+from zoo.checks.batches import CLASSES, DIMENSIONS, TrialBatch
+from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of, words_of
+from zoo.registry import Kind, components, contracts
+from zoo.registry.arguments import check as check_arguments
+from zoo.registry.arguments import parameters_of
+from zoo.support.checked import checked
+
+_BOOL = (bool, "True or False")
+_ATTRIBUTES: dict[str, tuple[type, str]] = {
+    "kind": (str, "text, such as 'pair'"),
+    "gallery": _BOOL,
+    "mined": _BOOL,
+    "normalises": _BOOL,
+    "random": _BOOL,
+    "expected_failures": (Mapping, "a dict of names of checks and reasons, {check: reason}"),
+    "check_arguments": (Mapping, "a dict of arguments, {name: value}"),
+}
+SIZES = {"num_classes": CLASSES, "embedding_size": DIMENSIONS}
+
+
+class CheckFailedError(AssertionError):
+    """A loss does not have a property; the message says what was seen, and on which batch.
+
+    Attributes:
+        kind: what went wrong, in a word; a smaller batch shows the same only if this is the same.
+        fault: the message without when and on which batch; two checks that fail by the same fault
+            share it.
+    """
+
+    def __init__(self, message: str, kind: str = "value", fault: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.fault = message if fault is None else fault
+
+
+class NotApplicableError(unittest.SkipTest):
+    """A check has no meaning for a loss; pytest counts it as skipped."""
+
+
+class LossTraits(NamedTuple):
+    """What a loss says of itself; None where it says nothing.
+
+    Attributes:
+        kind: "pair", "triplet", "list", "proxy", "classifier" or "clustering".
+        gallery: whether ``ref_emb`` has a meaning for it.
+        mined: whether ``indices_tuple`` has a meaning for it.
+        normalises: whether the lengths of the embeddings make no difference.
+        random: whether two calls may give two values.
+        own_classes: whether it has weights for each class: labels are then indices.
+        expected_failures: names of checks that it cannot pass by its definition, and why.
+    """
+
+    kind: str | None
+    gallery: bool | None
+    mined: bool | None
+    normalises: bool | None
+    random: bool
+    own_classes: bool
+    expected_failures: Mapping[str, str]
+
+
+class LossCall(NamedTuple):
+    """What a call gave, in float64: the value, its gradient (N, d), and those of the parameters."""
+
+    value: Tensor
+    gradient: Tensor
+    of_parameters: dict[str, Tensor]
+
+
+class Subject:
+    """A loss under check; every :meth:`build` gives a new one, with the same weights.
+
+    Args:
+        loss: a name of the registry, ``pml.<ClassName>``, ``"module:Class"``, a class, or a
+            function that returns a module. ``num_classes`` and ``embedding_size`` are supplied
+            where they are declared.
+        arguments: others for the constructor.
+
+    Raises:
+        UserError: if there is no such loss, or it cannot be built from the arguments.
+    """
+
+    kind: Kind = "losses"
+
+    @checked
+    def __init__(
+        self, loss: str | Callable[..., nn.Module], arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        if isinstance(loss, nn.Module):
+            raise UserError("checks build a loss anew many times: give its class, not an object")
+        self.registered = isinstance(loss, str) and ":" not in loss
+        self.target: Any = loss if not isinstance(loss, str) else find(loss)
+        self.short = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
+        given = ", ".join(f"{key}={value}" for key, value in (arguments or {}).items())
+        own = said(self.target, "check_arguments", self.short)
+        self.arguments = {**own, **(arguments or {})}
+        self.name = f"{self.short}({given})" if given else self.short
+        self._first: dict[int, nn.Module] = {}
+        self.build()  # what is wrong with the arguments is said now
+        _ = self.traits  # and with what it says of itself
+
+    def __repr__(self) -> str:
+        return f"<Subject {self.name}>"
+
+    def build(self, seed: int = 0) -> nn.Module:
+        """Return a new loss in float32; the seed decides the weights that it starts from."""
+        if seed not in self._first:
+            self._first[seed] = self._construct(seed)
+        try:
+            return copy.deepcopy(self._first[seed])  # ten times as fast as building
+        except FAILURES:  # not everything can be copied
+            return self._construct(seed)
+
+    def _construct(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            loss = self._assemble()
+        if fault := contracts.module(loss):
+            raise UserError(f"{self.name} {fault}")
+        made: nn.Module = loss
+        return made
+
+    def _assemble(self) -> Any:
+        if self.registered:
+            return components.assemble("losses", self.short, self.arguments, SIZES)
+        found = check_arguments(self.short, self.target, self.arguments, RUNTIME["losses"])
+        if found:
+            raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
+        declared = {p.name for p in parameters_of(self.target)}
+        supplied = {k: v for k, v in SIZES.items() if k in declared}
+        try:
+            return self.target(**{**supplied, **self.arguments})
+        except UserError:
+            raise
+        except FAILURES as error:
+            raise blame(f"building {self.short}", error) from error
+
+    @cached_property
+    def traits(self) -> LossTraits:
+        """What the loss says of itself, or what its constructor lets guess."""
+        loss = self.build()
+        own = {name: said(loss, name, self.short) for name in _ATTRIBUTES}
+        kind = own["kind"]
+        declared = {p.name for p in parameters_of(self.target)}
+        return LossTraits(
+            kind=kind,
+            gallery=own["gallery"],
+            mined=own["mined"],
+            normalises=own["normalises"],
+            random=bool(own["random"]),
+            own_classes=kind in ("proxy", "classifier") or "num_classes" in declared,
+            expected_failures=own["expected_failures"],
+        )
+
+    def takes(self, argument: str) -> bool:
+        """Tell whether a call can be given an argument."""
+        parameters = inspect.signature(self.build().forward).parameters.values()
+        return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def reference_gradient(self, batch: TrialBatch) -> Tensor | None:
+        """Return what the loss says its gradient is, if that is not the derivative of its value."""
+        reference = getattr(self.build(), "reference_gradient", None)
+        if reference is None:
+            return None
+        with blaming("its reference_gradient"):
+            gradient: Tensor | None = reference(batch.x, batch.y)
+        return gradient
+
+    def value(self, batch: TrialBatch, dtype: torch.dtype = torch.float64) -> float:
+        """Return the value alone."""
+        return float(call(self.build().to(dtype), batch.x.to(dtype), batch.y).detach())
+
+    def evaluate(
+        self,
+        batch: TrialBatch,
+        dtype: torch.dtype = torch.float64,
+        loss: nn.Module | None = None,
+        **more: Any,
+    ) -> LossCall:
+        """Return value and gradients of a new loss, or of the one given.
+
+        Raises:
+            CheckFailedError: if the loss raises anything, or returns what cannot be minimised.
+        """
+        if loss is None:
+            loss = self.build().to(torch.float32 if dtype.itemsize < 4 else dtype)
+        x = batch.x.to(dtype, copy=True).requires_grad_()
+        loss.zero_grad(set_to_none=True)
+        value = call(loss, x, batch.y, **more)
+        with blaming("its backward pass"):
+            torch.autograd.backward(value)
+        gradients = {
+            name: p.grad.double() for name, p in loss.named_parameters() if p.grad is not None
+        }
+        gradient = torch.zeros_like(x) if x.grad is None else x.grad
+        return LossCall(value.detach().double(), gradient.double(), gradients)
+
+
+def call(loss: nn.Module, x: Tensor, y: Tensor, seed: int = 0, **more: Any) -> Tensor:
+    """Return the value of a loss, with random numbers that the seed decides."""
+    with torch.random.fork_rng(devices=[]), blaming("it"):
+        torch.manual_seed(seed)
+        value = loss(x, y, **more)
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise CheckFailedError(f"it returned {shape} and not one number", "shape")
+    if x.requires_grad and not value.requires_grad:
+        raise CheckFailedError("it returned a number that does not depend on x: no graph", "graph")
+    return value.reshape(())
+
+
+@contextmanager
+def blaming(what: str) -> Iterator[None]:
+    """Turn what a loss raises into a failure of the check that says where it was raised."""
+    try:
+        yield
+    except FAILURES as error:
+        frame = frame_of(error)
+        where = f" ({Path(frame.filename).name}:{frame.lineno})" if frame else ""
+        reason = textwrap.shorten(words_of(error), 160, placeholder=" ...")
+        raise CheckFailedError(
+            f"{what} raised {type(error).__name__}: {reason}{where}",
+            type(error).__name__,
+        ) from error
+
+
+def said(owner: Any, attribute: str, name: str) -> Any:
+    """Return what a loss says of itself in an attribute; None or {} where it says nothing.
+
+    Raises:
+        UserError: if it cannot be read, or is of the wrong type.
+    """
+    wanted, in_words = _ATTRIBUTES[attribute]
+    nothing: Any = {} if wanted is Mapping else None
+    try:
+        value = getattr(owner, attribute, nothing)
+    except FAILURES as error:
+        raise blame(f"reading {attribute} of {name}", error) from error
+    fits = value is nothing or isinstance(value, wanted)
+    if isinstance(value, Mapping):
+        reasons = value.values() if attribute == "expected_failures" else ()
+        fits = fits and all(isinstance(text, str) for text in [*value, *reasons])
+    if not fits:
+        raise UserError(f"{attribute} of {name} must be {in_words}, not {value!r:.100}")
+    return value
+
+
+def find(name: str, kind: Kind = "losses") -> Any:
+    """Return the class behind a name of the registry or behind ``module:Class``."""
+    file, colon, attributes = name.partition(":")
+    module = file.removesuffix(".py").replace("/", ".")
+    if not colon:
+        script = f"{module.replace('.', '/')}.py"
+        # A path's own raises for a name too long.
+        if not components.kinds_of(name) and os.path.isfile(script):  # noqa: PTH113
+            raise UserError(f"{name!r} is a file; name the class in it, {module}:<Class>")
+        return components.load(kind, name)
+    target = _import(module)
+    for attribute in attributes.split("."):
+        if not hasattr(target, attribute):
+            hint = did_you_mean(attribute, vars(target))
+            raise UserError(f"cannot import {name!r}: {module} has no {attribute!r}{hint}")
+        target = getattr(target, attribute)
+    if not callable(target):
+        raise UserError(f"{name!r} is not a class")
+    return target
+
+
+def _import(module: str) -> Any:
+    """Import a module, seen from where the user is; say in which line it breaks."""
+    if "" not in sys.path:  # a script of ours has its own folder there
+        sys.path.insert(0, "")
+    try:
+        return importlib.import_module(module)
+    except FAILURES as error:
+        told = isinstance(error, ImportError | SyntaxError)  # which say themselves what and where
+        frame = None if told else frame_of(error)
+        where = f" ({frame.filename}:{frame.lineno})" if frame else ""
+        reason = f"{type(error).__name__}: {words_of(error)}{where}"
+        raise UserError(f"cannot import {module!r}: {reason}") from error

@@ -1,0 +1,47 @@
+"""``zoo compare``: is one run better than another, or is it chance?"""
+
+from __future__ import annotations
+
+import json
+
+import rich_click as click
+
+from zoo.progress import echo, stdout
+
+
+@click.command()
+@click.argument("a", help="A run, or an experiment of several seeds.")
+@click.argument("b", help="What it is compared with.")
+@click.option("--ks", metavar="1,10", help="Which K; by default all that both have.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all that was computed.")
+def compare(a: str, b: str, ks: str | None, as_json: bool) -> None:
+    """Compare two runs query by query: is the difference more than chance?
+
+    A run is named by its folder, by its name in runs/ or the beginning of that. If the runs that
+    begin so differ in their seed only, all of them are taken, and paired by seed.
+
+    Examples: [cyan]zoo compare ice_glyphs rll_glyphs[/],
+    [cyan]zoo compare runs/a-1234abcd-s0 runs/b-1234abcd-s0 --ks 1 --json[/]
+    """
+    from zoo.comparing import compare as comparing
+    from zoo.comparing import table
+    from zoo.runs import experiments
+
+    chosen = None if ks is None else _numbers(ks)
+    one, other = (comparing.read(experiments.find(text)) for text in (a, b))
+    found = comparing.compare(one, other, chosen)
+    if as_json:
+        notes = list(table.notes(found))
+        echo(json.dumps({**found.as_json(), "notes": notes}, indent=2))
+    else:
+        stdout().print(table.to_table(found))
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the K of the command line."""
+    from zoo.errors import UserError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--ks: must be whole numbers such as 1,10, not {text!r}") from None

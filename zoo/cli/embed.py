@@ -1,0 +1,56 @@
+"""``zoo embed``: the embeddings of a folder of images, in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from zoo.cli.messages import say
+from zoo.cli.options import PATH, batch_size, computing, device, images, max_pixels, quiet, run
+from zoo.errors import UserError
+from zoo.progress import Reporter
+from zoo.support.text import printable
+
+
+@click.command()
+@run
+@images
+@click.option("-o", "--output", type=PATH, required=True, metavar="FILE", help="An .npz file.")
+@device
+@batch_size
+@max_pixels
+@quiet
+def embed(
+    run: str,
+    folder: Path,
+    output: Path,
+    device: str,
+    batch_size: int | None,
+    max_pixels: int,
+    quiet: bool,
+) -> None:
+    """Embed a folder of images with the network of a run.
+
+    The file has embeddings, float32 (N, d) of length 1, and names, the paths from the folder; run,
+    digest, network, version and folder tell where they are from. Files that cannot be read are left
+    out and named.
+
+    Example: [cyan]zoo embed ice_folder photographs -o embeddings.npz[/]
+    """
+    from zoo.support.files import check_folder
+    from zoo.trained import files, network
+
+    reporter = Reporter(quiet=quiet)
+    if output.suffix != ".npz":
+        raise UserError(printable(f"{output}: what is written is an .npz file; let it end so"))
+    check_folder(output)
+    with computing():
+        model = network.load(run, device)
+        found = files.embed_folder(
+            model, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+        )
+    files.report_unreadable(found, reporter)
+    files.save(output, model, found)
+    shape = " x ".join(f"{side:,}" for side in found.embeddings.shape)
+    say(f"{output}: embeddings {shape}")

@@ -1,0 +1,60 @@
+"""``zoo export``: a trained network as a file that needs no zoo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+from click.exceptions import Exit
+
+from zoo.cli.messages import fail, say
+from zoo.cli.options import PATH, quiet, run
+from zoo.progress import Reporter, echo
+
+
+@click.command()
+@run
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    metavar="FILE",
+    help="By default the run's name, here, with .onnx or .pt2.",
+)
+@click.option("--format", metavar="FORMAT", help="onnx or torch; by default as FILE ends, or onnx.")
+@click.option(
+    "--opset", type=click.IntRange(min=1), metavar="N", help="Version of ONNX's operators."
+)
+@quiet
+def export(
+    run: str, output: Path | None, format: str | None, opset: int | None, quiet: bool
+) -> None:
+    """Write the network of a run as ONNX or for torch.export, to be used without the zoo.
+
+    It takes uint8 images in RGB; what the backbone wants of them is inside. Scaling and cutting are
+    told in the JSON file beside it, and by the lines of Python that are printed. What was written
+    is compared with the network, on images of the test split and random ones: if a number differs
+    by more than 1e-5, or a nearest neighbour changes, nothing is kept and the status is 1.
+
+    Examples: [cyan]zoo export ice_folder -o model.onnx[/], [cyan]zoo export ice_folder -o
+    model.pt2[/]
+    """
+    from zoo.runs.folder import RunFolder
+    from zoo.trained import export as exports
+
+    if output is None:
+        chosen: Any = format or "onnx"
+        name = RunFolder.find(run).path.resolve().name
+        output = Path(name + exports.ENDINGS.get(chosen, ".onnx"))
+    try:
+        done = exports.export(
+            run, output, format=format, opset=opset, reporter=Reporter(quiet=quiet)
+        )
+    except exports.ExportError as error:
+        fail(str(error))
+        raise Exit(1) from None
+    say(f"{done.path} and {exports.beside_of(done.path).name}")
+    if not quiet:
+        say(f"{done.difference}\n")
+        echo(exports.snippet(done), end="")

@@ -1,0 +1,175 @@
+"""``zoo leaderboard``: finished runs as tables, in any format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from zoo.errors import UserError
+from zoo.progress import Reporter, echo, stdout
+from zoo.support.text import printable
+
+if TYPE_CHECKING:
+    from zoo.comparing.spread import Spread
+
+# As zoo.leaderboard has them; to import it takes longer than to show the help.
+_FORMATS = ("text", "markdown", "csv", "json", "latex", "html")
+
+
+def _filter(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        f"--{name}", multiple=True, metavar="GLOB", help=f"Only runs {what}; may be given again."
+    )
+
+
+@click.command("leaderboard")
+@click.argument(
+    "directories",
+    nargs=-1,
+    metavar="[DIR]...",
+    type=click.Path(path_type=Path),
+    help="Folders of run folders; by default runs.",
+)
+@click.option(
+    "-f",
+    "--format",
+    "kind",
+    type=click.Choice(_FORMATS),
+    help="How it is written; by default as the file ends that -o names, or as text.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it to a file."
+)
+@click.option(
+    "--shape",
+    default="runs",
+    show_default=True,
+    metavar="NAME",
+    help="runs: a table for each data set, a row for each experiment. table2, table3, table4, "
+    "table5, table6: that table of the ICE paper, its rows and columns. Or a YAML file like them.",
+)
+@click.option(
+    "--spread",
+    type=click.Choice(["std", "ci"]),
+    default="std",
+    show_default=True,
+    help="What stands behind ±: the standard deviation over the seeds, or half of the 95 % "
+    "interval of their mean.",
+)
+@_filter("dataset", "on these data sets, by name or folder; they are the columns of a --shape")
+@_filter("backbone", "with these backbones")
+@_filter("loss", "trained with these losses; none: not trained")
+@_filter("size", "with embeddings of these sizes")
+@_filter("name", "of configs that are called so")
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    help="R@1, R@2 and so on from the best down; name, loss, backbone, size, seeds, minutes from "
+    "the least up. By default the first R@K.",
+)
+@click.option(
+    "--group-by",
+    "apart",
+    multiple=True,
+    type=click.Choice(["dataset", "backbone", "size"]),
+    help="A table for each; each data set has one in any case. May be given again.",
+)
+@click.option("--paper", is_flag=True, help="With a --shape of the paper: its values below ours.")
+@click.option(
+    "--others", is_flag=True, help="With a --shape of the paper: rows for what it has none for."
+)
+@click.option(
+    "--standalone", is_flag=True, help="With latex: a document of its own, not a part of one."
+)
+@click.option(
+    "--significance",
+    is_flag=True,
+    help="Mark the rows that are not significantly worse than the best at the first K.",
+)
+def leaderboard(
+    directories: tuple[Path, ...],
+    kind: str | None,
+    output: Path | None,
+    shape: str,
+    spread: Spread,
+    sort: str | None,
+    apart: tuple[str, ...],
+    paper: bool,
+    others: bool,
+    standalone: bool,
+    significance: bool,
+    **wanted: tuple[str, ...],
+) -> None:
+    """Show the finished runs under some folders: Recall@K by data set, best first.
+
+    The best is bold. Runs that are not comparable with most, because of another network, embedding
+    size, preparation of images or other images, have a mark that is explained below the table.
+
+    Examples: [cyan]zoo leaderboard[/], [cyan]zoo leaderboard --shape table3 --paper[/],
+    [cyan]zoo leaderboard --loss 'ice*' --sort minutes --spread ci[/],
+    [cyan]zoo leaderboard runs other_runs -o table.tex[/]
+    """
+    from zoo.tables import leaderboard as boards
+    from zoo.tables.formats import terminal
+
+    kind = kind or _by_name(output, boards.FORMATS)
+    _check(shape, sort, apart, paper or others, standalone, kind)
+    if significance and shape != "runs":
+        raise UserError(f"--significance: is for tables of runs, not for --shape {shape}")
+    made = boards.tables(
+        boards.load(*(directories or ("runs",))),
+        shape,
+        wanted=wanted,
+        spread=spread,
+        sort=sort,
+        apart=[one for one in apart if one != "dataset"],
+        paper=paper,
+        others=others,
+        significance=significance,
+    )
+    if output is not None:
+        _write(output, boards.render(made, kind, standalone))
+        Reporter().say(printable(f"{output}: {kind}"))
+    elif kind != "text":
+        echo(boards.render(made, kind, standalone), end="")
+    else:
+        console = stdout()
+        for table in made:
+            console.print(terminal.render(table, console.width), "")
+
+
+def _by_name(output: Path | None, endings: dict[str, str]) -> str:
+    """Return the format that a file's name asks for."""
+    if output is None:
+        return "text"
+    for kind, ending in endings.items():
+        if output.suffix.lower() == ending:
+            return kind
+    known = ", ".join(endings.values())
+    raise UserError(f"{output}: say which --format, or let it end in one of {known}")
+
+
+def _check(
+    shape: str, sort: str | None, apart: tuple[str, ...], added: bool, standalone: bool, kind: str
+) -> None:
+    """Refuse options that would have no effect."""
+    for option, given in (("--sort", sort), ("--group-by", apart)):
+        if given and shape != "runs":
+            raise UserError(f"{option}: --shape {shape} has the paper's rows, in its order")
+    if added and shape == "runs":
+        raise UserError("--paper, --others: are for a --shape of the paper, such as table3")
+    if standalone and kind != "latex":
+        raise UserError(f"--standalone: is for --format latex, not {kind}")
+
+
+def _write(path: Path, text: str) -> None:
+    from zoo.support.files import cannot_write, check_folder, replace_file
+
+    check_folder(path)
+    try:
+        replace_file(path, lambda file: file.write(text.encode()))
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error) from error

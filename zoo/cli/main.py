@@ -1,0 +1,158 @@
+"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else, as a full disk."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import rich_click as click
+
+from zoo import __version__
+from zoo.cli.check import check
+from zoo.cli.compare import compare
+from zoo.cli.components import list_, show
+from zoo.cli.config import config_
+from zoo.cli.data import data
+from zoo.cli.embed import embed
+from zoo.cli.export import export
+from zoo.cli.leaderboard import leaderboard
+from zoo.cli.measure import measure
+from zoo.cli.messages import complain
+from zoo.cli.report import plot, report
+from zoo.cli.run import run
+from zoo.cli.search import index, search
+from zoo.errors import MachineError, UserError, out_of_memory
+from zoo.progress import mend_size
+from zoo.support.files import is_wrong_name
+from zoo.support.text import harmless
+
+_TRAIN = (run, check, config_, list_, show, data)
+_RESULTS = (leaderboard, compare, measure, report, plot)
+_USE = (embed, index, search, export)
+
+
+class _App(click.RichGroup):
+    """The command; what it says of its arguments cannot steer the terminal."""
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        with _harmless_usage():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _harmless_usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _harmless_usage() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = harmless(error.message)
+        raise
+
+
+@click.group(
+    cls=_App, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, message="metric-zoo %(version)s")
+@click.rich_config({"text_markup": "rich", "text_paragraph_linebreaks": "\n\n"})
+def app() -> None:
+    """Compare, reproduce, write, check and use losses for deep metric learning."""
+
+
+for _command in (*_TRAIN, *_RESULTS, *_USE):
+    app.add_command(_command)
+
+
+def main() -> None:
+    """Run the command; say what was wrong with the input in words, not in a traceback."""
+    _prepare_streams()
+    mend_size()
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _Warnings()
+            try:
+                app(prog_name="zoo")  # however it was started
+            finally:
+                sys.stdout.flush()
+    except Exception as error:  # noqa: BLE001 - Python would print it as it is
+        sys.exit(_explain(error))
+
+
+def _explain(error: Exception) -> int:
+    """Say what ended the command, in words where it is not a mistake in the program.
+
+    Returns:
+        the exit status.
+    """
+    said = _in_words(error)
+    if said is None or os.environ.get("ZOO_TRACEBACK"):
+        complain("".join(traceback.format_exception(error)), "")
+    if said is not None:
+        complain(said)
+    if isinstance(error, OSError) and error.filename is None:
+        sys.stdout = _nowhere()  # what is left would fail at exit again
+    return 2 if _is_of_the_input(error) else 1
+
+
+def _is_of_the_input(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.filename is not None and is_wrong_name(error)
+    return isinstance(error, UserError) and not isinstance(error, MachineError)
+
+
+def _in_words(error: Exception) -> str | None:
+    """Return what is said instead of a traceback."""
+    if isinstance(error, UserError):
+        return str(error)
+    full = out_of_memory(error)
+    if full is None and isinstance(error, OSError):
+        if error.filename is None:
+            return f"the output cannot be written: {error.strerror}"
+        return f"{str(error.filename)!r}: {error.strerror or error}"  # no right, no room
+    return full
+
+
+def _prepare_streams() -> None:
+    """Make sure that there are streams, and that no character is one too many for them."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell, as in ``zoo list >&-``
+            setattr(sys, name, _nowhere())
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w")
+
+
+class _Warnings:
+    """Shows each warning once, as a line of its own that says what it says and no more."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(
+        self,
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        text = " ".join(str(message).split())
+        if os.environ.get("ZOO_TRACEBACK"):
+            text += f" ({filename}:{lineno}: {category.__name__})"
+        if text not in self._said:
+            self._said.add(text)
+            complain(text, "warning: ")

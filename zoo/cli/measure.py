@@ -1,0 +1,82 @@
+"""``zoo measure``: other measures than Recall@K, of runs that are finished."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from rich.table import Table
+
+from zoo.errors import UserError
+from zoo.progress import Reporter, stdout
+
+if TYPE_CHECKING:
+    from zoo.runs.folder import RunFolder
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", help="Runs, or experiments.")
+@click.option(
+    "--measures",
+    default="map_at_r,r_precision",
+    show_default=True,
+    metavar="NAME,NAME",
+    help="Which: of map_at_r, r_precision, nmi, ami.",
+)
+def measure(runs: tuple[str, ...], measures: str) -> None:
+    """Measure finished runs by more than Recall@K: MAP@R, R-precision, NMI, AMI.
+
+    The test images are embedded, if nobody did so before. What is found is kept in the result of
+    the run, and not computed again.
+
+    A config that has evaluate.measures does the same at the end of a run.
+
+    Examples: [cyan]zoo measure ice_glyphs[/],
+    [cyan]zoo measure runs/ice_glyphs-* --measures map_at_r,nmi[/]
+    """
+    from zoo.evaluation.names import check_measures
+    from zoo.runs import experiments
+
+    names = check_measures(measures.split(","))
+    folders = [folder for text in runs for folder in experiments.find(text)]
+    found = [(folder, _measured(folder, names)) for folder in folders]
+    stdout().print(_table(found, names))
+
+
+def _measured(folder: RunFolder, names: list[str]) -> dict[str, Any]:
+    """Return the result of a run with these measures in it, computing those that are missing."""
+    result = folder.result()
+    known: dict[str, float] = result.get("measures", {})
+    missing = [name for name in names if name not in known]
+    if not missing:
+        return result
+    from zoo.evaluation import measures
+    from zoo.trained import network
+
+    reporter = Reporter()
+    embeddings, labels = network.load(folder.path).embed_test(reporter)
+    reporter.say(f"{folder.path}: {', '.join(missing)}")
+    values, clustering = measures.measure(missing, embeddings, labels)
+    try:
+        folder.add_measures(values, {"clustering": clustering} if clustering else {})
+    except UserError as error:
+        warnings.warn(f"the measures are not kept: {error}", stacklevel=2)
+    return {**result, "measures": {**known, **values}}
+
+
+def _table(found: list[tuple[RunFolder, dict[str, Any]]], names: list[str]) -> Table:
+    from zoo.evaluation.names import MEASURES
+    from zoo.support.text import printable
+
+    table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
+    table.title = "In percent"
+    table.add_column("run", overflow="fold")
+    for head in ("R@1", *(MEASURES[name] for name in names)):
+        table.add_column(head, justify="right")
+    for folder, result in found:
+        first = result["recall"].get("1")
+        values = [first, *(result["measures"][name] for name in names)]
+        shown = ["–" if value is None else f"{100 * value:.2f}" for value in values]
+        table.add_row(printable(folder.path.resolve().name), *shown)
+    return table

@@ -1,0 +1,25 @@
+"""Errors and warnings of the command, on stderr."""
+
+from __future__ import annotations
+
+import re
+
+from zoo.progress import Reporter, stderr, stdout
+
+_TOO_LONG = re.compile(r"(\S{100})\S{4096,}(\S{100})")  # for a message; longer than any path
+
+
+def complain(message: str, prefix: str = "error: ") -> None:
+    """Print an error on stderr; what is longer than any path is cut in its middle."""
+    shown = _TOO_LONG.sub(r"\1...\2", prefix + message)
+    stderr().print(shown, markup=False, soft_wrap=True)
+
+
+def fail(message: str) -> None:
+    """Print an error where progress is printed."""
+    Reporter().say(f"error: {message}")
+
+
+def say(text: str) -> None:
+    """Print a line of the result on stdout."""
+    stdout().print(text, markup=False, soft_wrap=True)

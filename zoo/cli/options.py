@@ -1,0 +1,51 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import rich_click as click
+from click.exceptions import Exit
+
+from zoo.cli.messages import fail
+from zoo.errors import out_of_memory
+
+RUN = "The folder of a run, its name in runs/, or the beginning of that name."
+PATH = click.Path(path_type=Path)
+run = click.argument("run", help=RUN)
+images = click.argument("folder", type=PATH, help="Images, in folders or not.")
+device = click.option(
+    "--device", default="auto", metavar="DEVICE", help="auto, cpu, mps, cuda or cuda:1."
+)
+batch_size = click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Images at a time; by default as many as the run had at test.",
+)
+max_pixels = click.option(
+    "--max-pixels",
+    type=click.IntRange(min=1),
+    default=178_956_970,
+    metavar="N",
+    help="Leave out larger images; by default those of 179 megapixels.",
+)
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Let a network run at its best; end with one line where a memory is too small."""
+    from zoo.support import environment
+
+    environment.keep_freed_memory()
+    try:
+        yield
+    except Exception as error:
+        full = out_of_memory(error)
+        if full is None:
+            raise
+        fail(f"{full.partition(':')[0]}; give a smaller --batch-size")
+        raise Exit(1) from None

@@ -1,0 +1,159 @@
+"""``zoo report`` and ``zoo plot``: what runs look like, in a browser and in a paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from zoo.progress import Reporter, stdout
+from zoo.support.text import printable
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path),
+    default="runs",
+    help="Folder of run folders; by default runs.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="report",
+    metavar="DIR",
+    show_default=True,
+    help="Folder to write; a report that is in it is replaced.",
+)
+@click.option("--runs", default="*", metavar="GLOB", help="Only runs of such names, as 'ice_*'.")
+@click.option(
+    "--gallery",
+    type=click.IntRange(min=0),
+    default=24,
+    metavar="N",
+    show_default=True,
+    help="Queries that are shown with their nearest ten, for each run.",
+)
+@click.option(
+    "--tsne-items",
+    type=click.IntRange(min=5),
+    default=2000,
+    metavar="N",
+    show_default=True,
+    help="Images in a map, at most.",
+)
+@click.option("--no-tsne", is_flag=True, help="No maps, which take the longest.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the place of the report only.")
+def report(
+    directory: Path,
+    output: Path,
+    runs: str,
+    gallery: int,
+    tsne_items: int,
+    no_tsne: bool,
+    quiet: bool,
+) -> None:
+    """Write a report of the runs under a folder: a static site that needs no network.
+
+    It needs plotly and jinja2: the extra metric-zoo\\[report].
+
+    Examples: [cyan]zoo report[/], [cyan]zoo report runs -o report --runs 'ice_*'[/]
+    """
+    from zoo.report import site
+
+    reporter = Reporter(quiet=quiet)
+    items = 0 if no_tsne else tsne_items
+    summary = site.build(
+        directory, output, runs=runs, queries=gallery, items=items, reporter=reporter
+    )
+    for reason, names in summary.missing.items():
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        told = ", ".join(names[:3]) + more
+        reporter.say(printable(f"no gallery and no map of {told}: {reason}"))
+    stdout().print(str(summary.page), markup=False, soft_wrap=True)
+
+
+_runs = click.argument(
+    "runs",
+    nargs=-1,
+    required=True,
+    metavar="RUN...",
+    help="Folders of runs, names in runs/ or their beginnings, or folders with runs in them. Of an "
+    "experiment all seeds are taken.",
+)
+_output = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="A .pdf, .svg or .png file.",
+)
+
+
+@click.group(no_args_is_help=True)
+def plot() -> None:
+    """Draw figures for papers: colour-blind safe, in type that can be read."""
+
+
+@plot.command()
+@_runs
+@_output
+def curves(runs: tuple[str, ...], output: Path) -> None:
+    """Draw the loss by iteration, and Recall@K; seeds are thin lines around their mean.
+
+    Recall@1 is drawn by iteration where it was measured along the way (evaluate.every), else
+    Recall@K by K.
+
+    Examples: [cyan]zoo plot curves ice_glyphs rll_glyphs -o curves.pdf[/],
+    [cyan]zoo plot curves runs -o curves.svg[/]
+    """
+    from zoo.report import figures
+
+    figures.check_output(output)
+    figures.curves(figures.find_runs(runs), output)
+    _tell(output)
+
+
+@plot.command()
+@_runs
+@_output
+@click.option("--setting", metavar="KEY", help="Only by this setting, such as loss.scale.")
+def sweep(runs: tuple[str, ...], output: Path, setting: str | None) -> None:
+    """Draw Recall@1 by each setting that was swept; bars are the deviation over the seeds.
+
+    Example: [cyan]zoo plot sweep runs --setting loss.scale -o scale.pdf[/]
+    """
+    from zoo.report import figures
+
+    figures.check_output(output)
+    figures.sweep(figures.find_runs(runs), output, setting)
+    _tell(output)
+
+
+@plot.command()
+@_runs
+@_output
+@click.option(
+    "--items",
+    type=click.IntRange(min=5),
+    default=2000,
+    metavar="N",
+    show_default=True,
+    help="Images in the map, at most.",
+)
+def tsne(runs: tuple[str, ...], output: Path, items: int) -> None:
+    """Draw the test embedding as a map, by t-SNE, with pictures where there is room.
+
+    Example: [cyan]zoo plot tsne ice_glyphs -o map.pdf[/]
+    """
+    from zoo.report import figures
+
+    figures.check_output(output)
+    figures.draw_map(figures.find_runs(runs), output, items, Reporter())
+    _tell(output)
+
+
+def _tell(path: Path) -> None:
+    stdout().print(str(path), markup=False, soft_wrap=True)

@@ -1,0 +1,239 @@
+"""``zoo embed``, ``index``, ``search`` and ``export``: a trained network put to use."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from rich.markup import escape
+from rich.table import Table
+
+from zoo.cli.messages import say
+from zoo.cli.options import PATH, batch_size, computing, device, images, max_pixels, quiet, run
+from zoo.errors import UserError
+from zoo.progress import Reporter, echo, stdout
+from zoo.support.text import printable
+
+if TYPE_CHECKING:
+    from zoo.search.index import Hit, Index
+
+
+@click.command()
+@run
+@images
+@click.option("-o", "--output", type=PATH, required=True, metavar="DIR", help="A folder.")
+@click.option(
+    "--kind",
+    default="auto",
+    metavar="KIND",
+    help="flat (exact), hnsw or ivf (faster, may miss some); auto: by the number of images.",
+)
+@device
+@batch_size
+@max_pixels
+@quiet
+def index(
+    run: str,
+    folder: Path,
+    output: Path,
+    kind: str,
+    device: str,
+    batch_size: int | None,
+    max_pixels: int,
+    quiet: bool,
+) -> None:
+    """Make an index of a folder of images, for `zoo search`.
+
+    By default flat up to 100,000 images, then hnsw up to a million, then ivf. For the latter two it
+    is printed which share of the ten nearest is found, for each setting that was tried: they are
+    raised until it is 95 %.
+
+    Example: [cyan]zoo index ice_folder photographs -o index[/]
+    """
+    from zoo.search import index as indices
+
+    with computing():
+        made = indices.build(
+            run,
+            folder,
+            output,
+            kind=kind,
+            device=device,
+            batch_size=batch_size,
+            max_pixels=max_pixels,
+            reporter=Reporter(quiet=quiet),
+        )
+    for line in _built(made):
+        say(line)
+
+
+@click.command()
+@click.argument("index", type=PATH, help="The folder that `zoo index` made.")
+@click.argument("images", nargs=-1, required=True, type=PATH, metavar="IMAGE...", help="Files.")
+@click.option(
+    "-k", type=click.IntRange(min=1), default=10, metavar="K", help="Neighbours; by default 10."
+)
+@click.option("--run", help="Where its run is now, if that was moved.")
+@click.option(
+    "--exclude-self", is_flag=True, help="Leave out the file that is searched with, by its path."
+)
+@click.option(
+    "-o", "--sheet", type=PATH, metavar="FILE", help="Write a contact sheet, such as sheet.png."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@device
+@batch_size
+@max_pixels
+@quiet
+def search(
+    index: Path,
+    images: Sequence[Path],
+    k: int,
+    run: str | None,
+    exclude_self: bool,
+    sheet: Path | None,
+    as_json: bool,
+    device: str,
+    batch_size: int | None,
+    max_pixels: int,
+    quiet: bool,
+) -> None:
+    """Find the images of an index that look most like others.
+
+    An image that is in the index itself comes first, with cosine 1, unless --exclude-self.
+
+    Examples: [cyan]zoo search index query.jpg[/],
+    [cyan]zoo search index a.jpg b.jpg -k 5 --sheet sheet.png[/]
+    """
+    from zoo.search import index as indices
+    from zoo.search import sheet as search_sheet
+    from zoo.trained import files
+
+    for path in images:
+        if not os.path.isfile(path):  # noqa: PTH113 a path's own raises for a name too long
+            what = "is a folder" if os.path.isdir(path) else "does not exist"  # noqa: PTH112
+            raise UserError(printable(f"{path}: {what}; give files of images"))
+    if sheet is not None:
+        search_sheet.check_ending(sheet)
+        if sheet.resolve() in [path.resolve() for path in images]:
+            raise UserError(printable(f"{sheet}: is searched with; give the sheet another name"))
+    reporter = Reporter(quiet=quiet)
+    with computing():
+        opened = indices.open(index, run=run, device=device)
+        if sheet is not None and sheet in opened:
+            raise UserError(
+                printable(f"{sheet}: is one of the images; give the sheet another name")
+            )
+        found = files.embed_queries(
+            opened.model, images, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+        )
+    queries = [Path(name) for name in found.names]
+    lists = opened.search_embeddings(found.embeddings, k, paths=queries, exclude_self=exclude_self)
+    for line in _short(opened, queries, lists, k, exclude_self):
+        reporter.say(printable(line))
+    if sheet is not None:
+        _draw(sheet, queries, lists, max_pixels, reporter)
+    if as_json:
+        echo(json.dumps(_as_json(opened, queries, lists, found.unreadable), indent=2))
+    else:
+        _print(queries, lists)
+
+
+def _built(made: Index) -> Iterator[str]:
+    """Yield what is said of a new index."""
+    from zoo.search.neighbours import WANTED
+
+    meta = made.meta
+    yield f"{made.folder}: {meta.count:,} images, {meta.kind}, d {meta.embedding_size}"
+    for trial in made.trials:
+        chosen = "  chosen" if trial.value == meta.value else ""
+        yield f"{meta.parameter} {trial.value:>5}  recall@10 {100 * trial.recall:6.2f}{chosen}"
+    if meta.recall_at_10 is not None and meta.recall_at_10 < WANTED:
+        yield f"less than the {100 * WANTED:.0f} % that were wanted; --kind flat finds all"
+
+
+def _short(
+    opened: Index,
+    queries: Sequence[Path],
+    lists: Sequence[Sequence[Hit]],
+    k: int,
+    exclude_self: bool,
+) -> Iterator[str]:
+    """Yield what is said where there are fewer neighbours than were asked for."""
+    if k > len(opened):
+        yield f"{opened.folder}: has {len(opened):,} images, not {k:,}"
+    for query, hits in zip(queries, lists, strict=True):
+        there = min(k, len(opened) - (exclude_self and query in opened))
+        if len(hits) < there:
+            yield f"{query}: {len(hits):,} of {there:,} found; an index of --kind flat finds all"
+
+
+def _print(queries: Sequence[Path], lists: Sequence[Sequence[Hit]]) -> None:
+    console = stdout()
+    for query, hits in zip(queries, lists, strict=True):
+        title = f"[bold]{escape(printable(str(query)))}[/]"
+        console.print(title, soft_wrap=True)
+        table = Table(box=None)
+        table.add_column("rank", justify="right")
+        table.add_column("cosine", justify="right")
+        table.add_column("image", overflow="fold")
+        for hit in hits:
+            own = " [dim](itself)[/]" if hit.itself else ""
+            table.add_row(str(hit.rank), f"{hit.cosine:.4f}", escape(printable(hit.name)) + own)
+        console.print(table)
+        console.print()
+
+
+def _as_json(
+    opened: Index,
+    queries: Sequence[Path],
+    lists: Sequence[Sequence[Hit]],
+    unreadable: dict[str, str],
+) -> dict[str, Any]:
+    found = [
+        {
+            "query": str(query),
+            "hits": [{**hit._asdict(), "path": str(hit.path)} for hit in hits],
+        }
+        for query, hits in zip(queries, lists, strict=True)
+    ]
+    return {
+        "index": str(opened.folder),
+        "kind": opened.kind,
+        "run": opened.meta.run.name,
+        "queries": found,
+        "unreadable": unreadable,
+    }
+
+
+def _draw(
+    sheet: Path,
+    queries: Sequence[Path],
+    lists: Sequence[Sequence[Hit]],
+    max_pixels: int,
+    reporter: Reporter,
+) -> None:
+    from zoo.search.sheet import MOST_ROWS, Picture, draw
+
+    rows = [
+        (
+            Picture(query, "query", "/".join(query.parts[-2:])),
+            [
+                Picture(
+                    hit.path,
+                    f"{hit.rank}  {hit.cosine:.3f}" + " itself" * hit.itself,
+                    hit.name,
+                    hit.itself,
+                )
+                for hit in hits
+            ],
+        )
+        for query, hits in zip(queries, lists, strict=True)
+    ]
+    draw(sheet, rows, max_pixels)
+    few = f", the first {MOST_ROWS} queries" if len(rows) > MOST_ROWS else ""
+    reporter.say(printable(f"{sheet}: contact sheet{few}"))

@@ -1,0 +1,7 @@
+"""Is a difference between runs more than chance?
+
+- ``significance``: paired tests and intervals, on numbers
+- ``compare``, ``table``: two runs or experiments, query by query; the result in words and a table
+- ``standings``: the rows of a table that are as good as its best
+- ``spread``: mean, deviation and interval over seeds
+"""

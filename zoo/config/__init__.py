@@ -1,0 +1,16 @@
+"""YAML becomes a checked config; every problem of a file is reported at once, with its line.
+
+- ``schema``: the sections of a config, their defaults, which settings exclude each other
+- ``loading``: files and overrides -> :class:`Config`
+- ``overrides``, ``sweep``: settings of the command line; several experiments in one config
+- ``messages``, ``synonyms``: problems in plain words; what settings are called elsewhere
+- ``build``: a component from its section of a config
+- ``editor``: the JSON schema that editors complete and check configs by
+"""
+
+from __future__ import annotations
+
+from zoo.config.loading import Variant, dump, dump_all, load, load_all, shipped
+from zoo.config.schema import Config
+
+__all__ = ["Config", "Variant", "dump", "dump_all", "load", "load_all", "shipped"]

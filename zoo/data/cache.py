@@ -1,0 +1,427 @@
+"""Decoded once: the resized images of a split in one file, from which batches are then cut.
+
+The file is a plain ``.npy``, uint8 (N, channels, side, side), in ``images`` of the cache folder.
+Its name holds a digest of all that decides over the pixels, so that other images never meet an old
+file. While it is made it is called ``.part``, and its header counts the images that are on the
+disk for sure: whatever stops the work, the next start goes on from there.
+
+Beside it lies a ``.crc32``: the checksum of each image, little-endian uint32. An image is compared
+with it when it is read for the first time, which costs a twentieth of decoding it.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import hashlib
+import math
+import os
+import shutil
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import PIL
+import torch
+import torchvision
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from PIL import Image, features
+from rich.filesize import decimal
+from torch import Tensor
+
+from zoo.base import Finding, ImageDataset, cache_dir
+from zoo.config.schema import Images
+from zoo.data.pipeline import evaluation_batches
+from zoo.errors import MachineError, UserError
+from zoo.progress import Reporter
+from zoo.support import environment
+from zoo.support.files import check_regular, read_bytes
+
+_RECIPE = 2  # to be raised with every change of what is kept
+_AT_A_TIME = 32  # images, by one worker
+_UNTIL_SURE = 1024  # images, after which they are flushed to the disk
+_WORTH_A_WORKER = 256  # images
+_SUM = np.dtype("<u4")
+
+_STALE = (
+    "images were kept otherwise than they are now, and results may be of those: the file was "
+    "damaged, or the images were changed and their size was not; it is removed, and the next run "
+    "decodes them again; by number"
+)
+_WAY_OUT = "make room, set ZOO_CACHE to another folder, or set images.cache=false"
+
+
+class CachedImages:
+    """A data set with its images, resized, in a memory-mapped file; all else is the data set's.
+
+    Args:
+        dataset: of which they are.
+        path: of the file.
+
+    Attributes:
+        images: uint8 tensor (N, channels, side, side), to be read only.
+    """
+
+    images: Tensor
+
+    def __init__(self, dataset: ImageDataset, path: Path) -> None:
+        self.dataset, self.path = dataset, path
+        self.labels, self.class_names = dataset.labels, dataset.class_names
+        self.images, self._sums = _kept(path)
+        # Shared with the workers, so that an image is compared once and not by each of them.
+        nothing = torch.zeros(len(self.images), dtype=torch.bool)
+        self._sound: Tensor = nothing.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        self.check_pixels([index])
+        planes = self.images[index].numpy()
+        pixels = planes[0] if len(planes) == 1 else np.moveaxis(planes, 0, -1)
+        return Image.fromarray(pixels), int(self.labels[index])
+
+    def check_pixels(self, indices: Sequence[int]) -> None:
+        """Compare images, of which none is read again, with what was written.
+
+        Raises:
+            UserError: one is damaged; the file is removed then.
+        """
+        sound = self._sound.numpy()
+        for index in (i for i in indices if not sound[i]):
+            if _sum(self.images[index]) != self._sums[index]:
+                raise self._damaged(index)
+            sound[index] = True
+
+    def _damaged(self, index: int) -> UserError:
+        with suppress(OSError):  # others may have it open, where that matters
+            self.path.unlink()
+        left = f"; delete {str(self.path)!r}, and" if self.path.exists() else ";"
+        return UserError(
+            f"images.cache: image {index} in {str(self.path)!r} is not what was written there: the "
+            f"file was damaged{left} run again, and the images are decoded again"
+        )
+
+    def fingerprint(self) -> str:
+        """Return the data set's."""
+        return self.dataset.fingerprint()
+
+    def verify(self) -> list[str]:
+        """Return what the data set finds wrong with its files."""
+        return self.dataset.verify()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("dataset", "images"):  # not there yet
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    # A worker that is given a copy maps the file anew; the pixels would be copied otherwise.
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("images", "_sums")
+        return {key: value for key, value in self.__dict__.items() if key not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.images, self._sums = _kept(self.path)
+
+
+def decoded_once(
+    datasets: Sequence[ImageDataset], side: int, *, workers: int | None, reporter: Reporter
+) -> list[CachedImages]:
+    """Return data sets whose images, scaled to side x side, are decoded and in the cache folder.
+
+    What is there already is used. Two processes that want the same make it once: the second waits.
+
+    Args:
+        datasets: as they are on disk.
+        side: pixels of both sides.
+        workers: processes that decode; None for one each core.
+        reporter: where progress is told.
+
+    Raises:
+        UserError: an image cannot be decoded, there is no room, the folder cannot be written.
+    """
+    files = [_File(dataset, side) for dataset in datasets]
+    missing = [file for file in files if not file.is_whole()]
+    _check_room(missing)
+    for file in missing:
+        with _locked(file.path, reporter):
+            if not file.is_whole():
+                _make(file, workers, reporter)
+    return [CachedImages(file.dataset, file.path) for file in files]
+
+
+def compare(dataset: ImageDataset) -> Iterator[Finding]:
+    """Decode the images of a data set again, and yield what was kept of them otherwise.
+
+    Such files, which are damaged or of images that have changed since, are removed.
+    """
+    for path in _folder().glob(f"{glob.escape(type(dataset).__name__)}-*.npy"):
+        side = path.stem.split("-")[-2]
+        file = _File(dataset, int(side)) if side.isdecimal() else None
+        if file is not None and file.path == path and file.is_whole():
+            differing = sorted(_differing(file))
+            if differing:
+                path.unlink()
+                yield Finding("warning", f"{_STALE}: {_some(differing)}", str(path))
+
+
+def _differing(file: _File) -> Iterator[int]:
+    kept = _kept(file.path)
+    shape = kept.images.shape[1:]
+    batches = evaluation_batches(
+        file.dataset, file.images, batch_size=_AT_A_TIME, workers=file.workers(len(kept.sums))
+    )
+    batches = Reporter().track(batches, -(-len(kept.sums) // _AT_A_TIME), "comparing")
+    images = (image for batch in batches for image in batch)
+    for index, (now, written) in enumerate(zip(images, kept.sums, strict=True)):
+        planes = max(len(now), shape[0])  # gray that is kept among images in colour
+        if not written == _sum(kept.images[index]) == _sum(now.expand(planes, *shape[1:])):
+            yield index
+
+
+def _some(indices: list[int]) -> str:
+    more = f" and {len(indices) - 5:,} more" if len(indices) > 5 else ""
+    return ", ".join(map(str, indices[:5])) + more
+
+
+class _File:
+    """Where the images of a data set are kept, and what is to be there."""
+
+    def __init__(self, dataset: ImageDataset, side: int) -> None:
+        self.dataset, self.images = dataset, Images(resize=side)
+        name = f"{type(dataset).__name__}-{side}-{_key(dataset, side)}"
+        self.path = _folder() / f"{name}.npy"
+        self.part = self.path.with_suffix(".part")
+
+    def is_whole(self) -> bool:
+        try:
+            return len(_kept(self.path).images) == len(self.dataset)
+        except Exception:  # noqa: BLE001 none yet, or damaged, of which NumPy says anything
+            return False
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an image, at which is looked; what no network here takes is refused."""
+        first = next(evaluation_batches(self.dataset, self.images, batch_size=1))[0]
+        if first.dtype != torch.uint8 or len(first) not in (1, 3):
+            raise UserError(
+                f"images.cache: the data set has images of {len(first)} planes, {first.dtype}; "
+                "kept can be RGB and gray of 8 bits"
+            )
+        return tuple(first.shape)
+
+    def size(self) -> int:
+        """Return the bytes of all images."""
+        return len(self.dataset) * math.prod(self.shape)
+
+    def begun(self) -> int:
+        """Return the bytes that are written already."""
+        return self.part.stat().st_size if self.part.exists() else 0
+
+    def workers(self, images: int) -> int:
+        """Return how many processes are worth their start."""
+        return min(environment.cores(), images // _WORTH_A_WORKER)
+
+    def begun_files(self) -> tuple[Path, Path]:
+        """Return the files that grow: the images and their checksums."""
+        return self.part, _sums_of(self.path)
+
+
+class _InColour(Exception):  # noqa: N818 no error
+    """An image in colour is among those that were gray up to there."""
+
+
+def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
+    """Decode the images that are not on the disk yet, and give the file its name."""
+    with _told(file.part):
+        for path in file.begun_files():
+            path.open("ab").close()
+    try:
+        try:
+            _decode(file, workers, reporter)
+        except _InColour:
+            file.shape = (3, *file.shape[1:])
+            _decode(file, workers, reporter)
+        with _told(file.path):
+            file.part.replace(file.path)
+    except UserError:  # with other images, or with more room, all begins again
+        for path in file.begun_files():
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _decode(file: _File, workers: int | None, reporter: Reporter) -> None:
+    part, sums = file.begun_files()
+    with part.open("r+b", buffering=0) as handle, sums.open("r+b") as of_sums:
+        growing = _Growing(handle, of_sums, file.shape)
+        what = f"images {growing.count:,} to {len(file.dataset) - 1:,} are decoded once"
+        reporter.say(f"cache    {what}: {decimal(file.size())} in {file.path}")
+        _fill(growing, file, workers, reporter)
+
+
+def _fill(growing: _Growing, file: _File, workers: int | None, reporter: Reporter) -> None:
+    left = len(file.dataset) - growing.count
+    batches = evaluation_batches(
+        file.dataset,
+        file.images,
+        batch_size=_AT_A_TIME,
+        start=growing.count,
+        workers=file.workers(left) if workers is None else workers,
+    )
+    try:
+        for batch in reporter.track(batches, -(-left // _AT_A_TIME), "decoding"):
+            if batch.shape[1] > file.shape[0]:
+                raise _InColour
+            growing.append(batch.expand(-1, *file.shape))
+    finally:
+        growing.make_sure()
+
+
+class _Growing:
+    """A ``.npy`` file that grows by images; its header counts those that are there for sure.
+
+    NumPy pads the header, so that it is of the same length whatever the count.
+    """
+
+    def __init__(self, handle: FileIO, sums: BinaryIO, shape: tuple[int, ...]) -> None:
+        self.handle, self.shape, self.path = handle, shape, Path(handle.name)
+        self.sums = sums
+        self.count = self.sure = self._read_count()
+        with _told(self.path):
+            sums.truncate(self.count * _SUM.itemsize)
+            sums.seek(0, os.SEEK_END)
+            self._write_count()
+            handle.seek(self.count * math.prod(shape), os.SEEK_CUR)
+            handle.truncate()
+
+    def append(self, images: Tensor) -> None:
+        """Write images behind the others, and now and then flush them to the disk."""
+        left = images.contiguous().numpy().data.cast("B")
+        sums = np.array([_sum(image) for image in images], _SUM)
+        with _told(self.path):
+            self.sums.write(sums.tobytes())
+            while left:
+                left = left[self.handle.write(left) :]
+        self.count += len(images)
+        if self.count - self.sure >= _UNTIL_SURE:
+            self.make_sure()
+
+    def make_sure(self) -> None:
+        """Flush what was written to the disk, and only then count it."""
+        with _told(self.path):
+            self.sums.flush()
+            os.fsync(self.sums.fileno())
+            os.fsync(self.handle.fileno())
+            end = self.handle.tell()
+            self._write_count()
+            os.fsync(self.handle.fileno())
+            self.handle.seek(end)
+        self.sure = self.count
+
+    def _read_count(self) -> int:
+        try:
+            np.lib.format.read_magic(self.handle)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(self.handle)
+        except Exception:  # noqa: BLE001 a new file, or damaged, of which NumPy says anything
+            return 0
+        there = (self.path.stat().st_size - self.handle.tell()) // math.prod(self.shape)
+        summed = os.fstat(self.sums.fileno()).st_size // _SUM.itemsize
+        fits = shape[1:] == self.shape and dtype == np.uint8
+        return min(shape[0], there, summed) if fits else 0
+
+    def _write_count(self) -> None:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (self.count, *self.shape)}
+        self.handle.seek(0)
+        np.lib.format.write_array_header_1_0(self.handle, header)
+
+
+def _check_room(files: list[_File]) -> None:
+    """Refuse to begin what would end with a full disk."""
+    folder = _folder()
+    wanted = sum(file.size() for file in files)
+    with _told(folder):
+        needed = wanted - sum(file.begun() for file in files)
+        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        free = shutil.disk_usage(there).free
+    if needed > free:
+        raise MachineError(
+            f"images.cache needs {decimal(needed)} in {str(folder)!r}, where {decimal(free)} are "
+            f"free; {_WAY_OUT}"
+        )
+
+
+@contextmanager
+def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
+    """Keep every other process from making the same file."""
+    lock = FileLock(f"{path}.lock")
+    with _told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            reporter.say(f"cache    another process is making {path}; waiting for it")
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say in one line which file cannot be written, why, and what can be done."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise MachineError(
+            f"images.cache: {str(path)!r} cannot be written ({reason}); {_WAY_OUT}"
+        ) from error
+
+
+class _Kept(NamedTuple):
+    images: Tensor  # uint8 (N, channels, side, side), read when they are used
+    sums: NDArray[np.uint32]  # (N,)
+
+
+def _kept(path: Path) -> _Kept:
+    """Return the images of a file and their checksums.
+
+    Raises:
+        Exception: of any kind, if there are none or the file is damaged.
+    """
+    check_regular(path)
+    pixels = np.lib.format.open_memmap(path, mode="r")
+    sums = np.frombuffer(read_bytes(_sums_of(path), len(pixels) * _SUM.itemsize), _SUM)
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != len(sums):
+        raise ValueError(f"{path}: no images")
+    with warnings.catch_warnings():  # torch has no read-only tensors, and says so
+        warnings.simplefilter("ignore", UserWarning)
+        return _Kept(torch.from_numpy(pixels), sums)
+
+
+def _folder() -> Path:
+    return cache_dir() / "images"
+
+
+def _sums_of(path: Path) -> Path:
+    return path.with_suffix(".crc32")
+
+
+def _sum(image: Tensor) -> int:
+    return zlib.crc32(image.contiguous().numpy().data)
+
+
+def _key(dataset: ImageDataset, side: int) -> str:
+    """Return a digest of all that decides over the pixels, the decoders among it."""
+    kind = type(dataset)
+    decoders = (PIL.__version__, features.version("libjpeg_turbo"), torchvision.__version__)
+    what = (kind.__module__, kind.__qualname__, dataset.fingerprint(), len(dataset), side)
+    return hashlib.sha256(repr((_RECIPE, what, decoders)).encode()).hexdigest()[:16]

@@ -1,0 +1,462 @@
+"""Large files from strangers' servers: resumed, checked, and in place whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from urllib.parse import urlsplit
+
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from zoo.base import Source
+from zoo.errors import UserError
+from zoo.progress import Reporter
+from zoo.support.files import alone, cannot_write, open_regular
+from zoo.support.text import printable
+
+_CHUNK = 1 << 20
+_MOST_UNDECLARED = 1 << 40  # bytes accepted where the source does not say how many there are
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # answers that may be others in a moment
+
+
+class UnreachableError(UserError):
+    """No address has the file; the message says why each failed, and which file to put where."""
+
+
+class Patience(NamedTuple):
+    """How long to put up with a bad connection.
+
+    Attributes:
+        timeout: seconds without a byte.
+        tries: of one address; one that brings something new is the first again.
+        wait: seconds before the second try; doubles from then on.
+        sleep: does the waiting.
+    """
+
+    timeout: float = 30.0
+    tries: int = 4
+    wait: float = 1.0
+    sleep: Callable[[float], object] = time.sleep
+
+
+PATIENCE = Patience()
+
+
+def fetch(
+    source: Source,
+    folder: Path,
+    reporter: Reporter | None = None,
+    patience: Patience | None = None,
+) -> Path:
+    """Return ``folder / source.filename``, downloaded unless it is there already.
+
+    The download grows in ``<filename>.part`` and gets its name after its size and digest have been
+    checked. Whatever ends it before, the next call goes on where it ended, if the server can. A
+    second process waits for the first.
+
+    Args:
+        source: what to get, and from where.
+        folder: made if need be.
+        reporter: shows a bar of bytes, speed and time left if it writes to a terminal.
+        patience: with the servers; ``PATIENCE`` by default.
+
+    Raises:
+        UnreachableError: no address has it.
+        UserError: an address is none; the file that is there is another one (it is left alone); the
+            disk cannot take it.
+    """
+    reporter = reporter or Reporter()
+    _check_source(source)
+    path = folder / source.filename
+    if os.path.lexists(path):  # before the lock, which a folder of somebody else's may not take
+        return _checked(path, source)
+    with alone(path, reporter):
+        if os.path.lexists(path):
+            return _checked(path, source)
+        part = path.with_name(path.name + ".part")
+        try:
+            with _Part(part, source) as file, _open_meter(reporter, path.name) as meter:
+                if file.fault() is not None:
+                    _download(source, file, _Session(meter, reporter, patience or PATIENCE))
+                if os.path.lexists(path):  # put there by hand meanwhile
+                    _checked(path, source)
+                file.finish(path)
+        except OSError as error:
+            raise cannot_write(part, error) from error
+    return path
+
+
+def _check_source(source: Source) -> None:
+    for url in source.urls:
+        if not _is_web_address(url):
+            raise UserError(f"{url!r}: not an address that begins with http:// or https://")
+    if not source.digests():
+        raise UserError(f"{source.filename}: no md5 and no sha256 to check it by")
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        split = urlsplit(url)
+        valid = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0
+    except ValueError:
+        return False
+    return valid and url.isascii() and url.isprintable() and " " not in url
+
+
+class _Hashes:
+    """The digests of a growing file, and whether they are those of the source."""
+
+    def __init__(self, source: Source) -> None:
+        given = {"md5": source.md5, "sha256": source.sha256}
+        self.expected = {kind: digest.lower() for kind, digest in given.items() if digest}
+        self.expected_size = source.size
+        self.size = 0
+        # not for security: builds of Python for FIPS have no MD5 otherwise
+        self.running = {kind: hashlib.new(kind, usedforsecurity=False) for kind in self.expected}
+
+    def update(self, data: bytes) -> None:
+        self.size += len(data)
+        for running in self.running.values():
+            running.update(data)
+
+    def read(self, file: BinaryIO) -> None:
+        while data := file.read(_CHUNK):
+            self.update(data)
+
+    def fault(self) -> str | None:
+        """Return how the file differs from the expected one."""
+        wrong_size = self.expected_size is not None and self.size != self.expected_size
+        found = {kind: running.hexdigest() for kind, running in self.running.items()}
+        if found == self.expected and not wrong_size:
+            return None
+        says = [f"{kind} {found[kind]}, expected {self.expected[kind]}" for kind in found]
+        expected = "" if self.expected_size is None else f", expected {self.expected_size:,}"
+        return "; ".join([*says, f"{self.size:,} bytes{expected}"])
+
+
+def _checked(path: Path, source: Source) -> Path:
+    """Return the complete file that is there already.
+
+    Raises:
+        UserError: it is another one.
+    """
+    hashes = _Hashes(source)
+    try:
+        with open_regular(path) as file:
+            hashes.read(file)
+    except OSError as error:
+        raise UserError(f"{path}: is there, but cannot be read ({error.strerror})") from error
+    fault = hashes.fault()
+    if fault:
+        raise UserError(
+            f"{path}: is there, but is not the file it should be\n"
+            f"  {fault}\n"
+            "  move it away or delete it, and run again to download the right one"
+        )
+    return path
+
+
+class _Part:
+    """The file under way, with the digests of what it holds."""
+
+    def __init__(self, path: Path, source: Source) -> None:
+        self.path, self.source = path, source
+        self.file = path.open("a+b")
+        self.hashes = _Hashes(source)
+        try:
+            self.file.seek(0)
+            self.hashes.read(self.file)
+        except BaseException:
+            self.file.close()
+            raise
+        self.pieced = self.size > 0  # whether it is put together from several answers
+
+    def __enter__(self) -> _Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        if self.size == 0:
+            self.path.unlink(missing_ok=True)
+
+    @property
+    def size(self) -> int:
+        return self.hashes.size
+
+    def fault(self) -> str | None:
+        return self.hashes.fault()
+
+    def write(self, data: bytes) -> None:
+        self.file.write(data)
+        self.hashes.update(data)
+
+    def restart(self) -> None:
+        """Drop what is there."""
+        self.file.truncate(0)
+        self.pieced, self.hashes = False, _Hashes(self.source)
+
+    def finish(self, path: Path) -> None:
+        """Flush the file to the disk and give it its name."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        self.path.replace(path)
+
+
+class _Meter:
+    """A bar of bytes, speed and time left."""
+
+    def __init__(self, bar: Progress, title: str) -> None:
+        self.bar = bar
+        self.task = bar.add_task(title, total=None)
+
+    def begin(self, done: int, total: int | None) -> None:
+        # not an update: what an earlier try has brought would count as the speed of this one
+        self.bar.reset(self.task, completed=done, total=total)
+
+    def show(self, done: int) -> None:
+        self.bar.update(self.task, completed=done)
+
+
+@contextmanager
+def _open_meter(reporter: Reporter, title: str) -> Iterator[_Meter]:
+    with reporter.bar(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+    ) as bar:
+        yield _Meter(bar, title)
+
+
+class _Session(NamedTuple):
+    meter: _Meter
+    reporter: Reporter
+    patience: Patience
+
+
+class _HopelessError(Exception):
+    """An address has nothing for us."""
+
+
+class _BrokenError(Exception):
+    """A connection failed; another may not."""
+
+
+def _download(source: Source, part: _Part, session: _Session) -> None:
+    """Complete the part from the first address that can.
+
+    Raises:
+        UnreachableError: none can.
+        OSError: the disk does not take it.
+    """
+    reasons = []
+    for url in source.urls:
+        try:
+            _Address(url, part, session).fetch()
+            return
+        except _HopelessError as error:
+            reasons.append(f"  {url}: {error}")
+    if not reasons:
+        reasons = ["  no address is known that still has it"]
+    title = f"{source.filename} could not be downloaded"
+    raise UnreachableError("\n".join([title, *reasons, *_way(part)]))
+
+
+def _way(part: _Part) -> list[str]:
+    """Return the lines that say how to go on by hand."""
+    source = part.source
+    lines = [f"  get it by other means: {source}", f"  and put it in {part.path.parent.absolute()}"]
+    if part.size:
+        kept = f"its first {part.size:,} bytes are kept in {part.path.name}"
+        lines.append(f"  or run again later: {kept}")
+    return lines
+
+
+class _Address:
+    """One address of a source, and the part that it is to complete."""
+
+    def __init__(self, url: str, part: _Part, session: _Session) -> None:
+        self.url, self.part = url, part
+        self.meter, self.reporter, self.patience = session
+
+    def fetch(self) -> None:
+        """Complete the part and check it; a wrong one is dropped.
+
+        Raises:
+            _HopelessError: this address cannot.
+        """
+        self._complete()
+        if self.part.fault() and self.part.pieced:
+            self.part.restart()  # the pieces may be of different files: once more, from one
+            self._complete()
+        fault = self.part.fault()
+        if fault:
+            self.part.restart()
+            raise _HopelessError(f"sent another file: {fault}")
+
+    def _complete(self) -> None:
+        """Try until the part is complete; the count of tries begins again with whatever is new."""
+        tries, most = 0, self.part.size
+        while True:
+            try:
+                self._receive(self._ask_for_rest())
+                return
+            except _BrokenError as error:
+                tries = 1 if self.part.size > most else tries + 1
+                most = max(most, self.part.size)
+                if tries >= self.patience.tries:
+                    raise _HopelessError(f"{error} (tried {tries} times)") from error
+                wait = self.patience.wait * 2 ** (tries - 1)
+                name = self.part.source.filename
+                self.reporter.say(f"{name}: {error}; trying again in {wait:g} s")
+                self.patience.sleep(wait)
+
+    def _ask_for_rest(self) -> HTTPResponse:
+        """Return an answer that goes on where the part ends, which is its beginning if need be."""
+        part = self.part
+        if part.source.size is not None and part.size >= part.source.size:
+            part.restart()  # it has a fault, or it would be finished
+        if part.size:
+            response = self._ask(part.size)
+            if response.status == 206 and _content_range(response)[0] == part.size:
+                part.pieced = True
+                return response
+            if response.status == 200:  # the server cannot resume
+                self._check_offer(_length(response), response)  # while what is there is there
+                part.restart()
+                return response
+            response.close()
+            part.restart()
+        return self._ask(0)
+
+    def _receive(self, response: HTTPResponse) -> None:
+        """Append the answer to the part."""
+        part = self.part
+        with response:
+            if response.status != (206 if part.size else 200):
+                raise _HopelessError(f"answered {response.status} {_in_short(response.reason)}")
+            total = _content_range(response)[1] if part.size else _length(response)
+            self._check_total(total, response)
+            total = part.source.size if total is None else total
+            self.meter.begin(part.size, total)
+            most = _MOST_UNDECLARED if total is None else total
+            for data in self._pieces(response):
+                if part.size + len(data) > most:
+                    part.restart()
+                    raise _HopelessError(f"sends more than {most:,} bytes")
+                part.write(data)
+                self.meter.show(part.size)
+        if total is not None and part.size < total:
+            raise _BrokenError(f"broke off at {part.size:,} of {total:,} bytes")
+
+    def _check_total(self, total: int | None, response: HTTPResponse) -> None:
+        """Refuse a file that cannot be the right one, or for which there is no room."""
+        self._check_offer(total, response)
+        if total is None:
+            return
+        free = shutil.disk_usage(self.part.path.parent).free
+        if total - self.part.size > free:
+            raise UserError(
+                f"{self.part.path}: needs {total - self.part.size:,} bytes, and the disk has "
+                f"{free:,} left; make room, or choose another folder"
+            )
+
+    def _check_offer(self, total: int | None, response: HTTPResponse) -> None:
+        """Refuse a file that cannot be the right one."""
+        expected = self.part.source.size
+        page = " (a web page)" if "html" in response.headers.get("Content-Type", "") else ""
+        if None not in (total, expected) and total != expected:
+            raise _HopelessError(f"offers {total:,} bytes{page}, expected {expected:,}")
+        if page and not self.part.source.filename.endswith((".html", ".htm")):
+            raise _HopelessError("offers a web page")
+
+    def _pieces(self, response: HTTPResponse) -> Iterator[bytes]:
+        while True:
+            try:
+                data = response.read1(_CHUNK)
+            except (OSError, HTTPException) as error:
+                raise self._broken(error) from error
+            if not data:
+                return
+            yield data
+
+    def _ask(self, start: int) -> HTTPResponse:
+        """Return the server's answer to the request for everything from ``start`` on."""
+        # http.client adds Accept-Encoding: identity. Servers that call a .tgz gzip-encoded all the
+        # same mean the file itself, so Content-Encoding is not heeded.
+        headers = {"User-Agent": "metric-zoo"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        request = urllib.request.Request(self.url, headers=headers)
+        try:
+            response = urllib.request.urlopen(request, timeout=self.patience.timeout)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == 416 and start:
+                if self.part.source.size is not None:  # it has more than we have of it
+                    raise _HopelessError(f"has no more than {start:,} bytes") from error
+                self.part.restart()
+                return self._ask(0)
+            kind = _BrokenError if error.code in _PASSING else _HopelessError
+            raise kind(f"answered {error.code} {_in_short(error.reason)}") from error
+        except (OSError, HTTPException) as error:
+            raise self._broken(error) from error
+        except ValueError as error:  # redirected to what is no address
+            raise _HopelessError(_in_short(error)) from error
+        if not isinstance(response, HTTPResponse):  # urllib follows to ftp as well
+            response.close()
+            raise _HopelessError(f"redirects to {response.url!r}, not an address of the web")
+        return response
+
+    def _broken(self, error: Exception) -> Exception:
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _HopelessError(f"has a bad certificate ({cause.verify_message})")
+        if isinstance(cause, TimeoutError):
+            return _BrokenError(f"sent nothing for {self.patience.timeout:g} s")
+        reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        return _BrokenError(f"connection failed, {_in_short(reason)}")
+
+
+def _in_short(said: object) -> str:
+    """Return what a server said as a line that cannot steer a terminal."""
+    return printable(" ".join(str(said).split()))[:200]
+
+
+def _length(response: HTTPResponse) -> int | None:
+    """Return how many bytes the answer says it has."""
+    if response.chunked:  # of which Content-Length would be no part, RFC 9112, 6.3
+        return None
+    text = response.headers.get("Content-Length", "").strip()
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _content_range(response: HTTPResponse) -> tuple[int | None, int | None]:
+    """Return the position of the first byte and the size of the whole file, None if not said."""
+    found = re.fullmatch(
+        r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)",
+        response.headers.get("Content-Range", "").strip(),
+    )
+    if found is None:
+        return None, None
+    return int(found[1]), None if found[2] == "*" else int(found[2])

@@ -1,0 +1,76 @@
+"""Which files of a folder count as images: the same for data sets and for what is embedded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from zoo.data.decoding import extensions
+from zoo.errors import UserError
+
+
+def images_under(root: Path, folder: str | Path, stray: list[str]) -> list[str]:
+    """Return the images in a folder and its folders, as sorted paths from ``root`` with ``/``.
+
+    An image is a file that ends as one and is not hidden. All else is ignored and added to
+    ``stray``, among it symbolic links that lead to a folder or out of ``root``.
+
+    Args:
+        root: a resolved path.
+        folder: ``root``, or a folder in it.
+        stray: what takes the names of what was ignored; those of folders end in ``/``.
+
+    Raises:
+        UserError: a folder cannot be listed.
+    """
+    names = []
+    pending = [os.fspath(folder)]
+    while pending:
+        for entry in entries(pending.pop()):
+            if is_folder(entry):
+                pending.append(entry.path)
+            elif is_image(root, entry):
+                names.append(name_of(root, entry))
+            else:
+                stray.append(name_of(root, entry))
+    return sorted(names)
+
+
+def entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, by name.
+
+    Raises:
+        UserError: it cannot be listed.
+    """
+    try:
+        with os.scandir(os.fspath(folder)) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(f"folder {str(folder)!r} cannot be listed: {error.strerror}") from error
+
+
+def name_of(root: Path, entry: os.DirEntry[str]) -> str:
+    """Return the path from ``root``, with ``/`` between its parts and at the end of a folder."""
+    name = entry.path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
+    return name + "/" * entry.is_dir(follow_symlinks=False)
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether it is a folder to look into: no symbolic link, not hidden."""
+    return entry.is_dir(follow_symlinks=False) and not _is_hidden(entry.name)
+
+
+def is_image(root: Path, entry: os.DirEntry[str]) -> bool:
+    """Return whether it is a file that ends as an image, not hidden, and lies within ``root``."""
+    if _is_hidden(entry.name) or not entry.name.lower().endswith(extensions()):
+        return False
+    try:
+        if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
+            return False
+        return entry.is_file()
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"

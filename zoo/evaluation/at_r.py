@@ -1,0 +1,106 @@
+"""What is right among the nearest of each query: what MAP@R and R-precision are made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from zoo.errors import UserError
+from zoo.evaluation.items import TIE, Array, Items, arrange, blocks, by_class, check_items
+from zoo.support.precision import full_float32
+
+_CELLS = {"cpu": 2**22, "cuda": 2**26}  # cosines that are looked at together, 8 bytes each
+
+
+class AtR(NamedTuple):
+    """What is right among the R nearest of each query, R being the other items of its class.
+
+    Attributes:
+        average_precision: (queries,) float64 on the CPU, in the order given.
+        precision: (queries,) the same; both are 0 for a query whose class has no other item.
+    """
+
+    average_precision: Tensor
+    precision: Tensor
+
+
+@torch.no_grad()
+def at_r(
+    embeddings: Array,
+    labels: Array,
+    *,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    block: int | None = None,
+) -> AtR:
+    """Return what is right among the R nearest of each query.
+
+    All of it is computed in float64, on the device of ``embeddings``, some queries at a time.
+
+    Args:
+        embeddings: (n, d) the queries.
+        labels: (n,) their classes.
+        gallery: (m, d) the items to retrieve from; without it, each query retrieves from the
+            others.
+        gallery_labels: (m,) their classes.
+        block: queries at a time; it changes speed and memory only.
+
+    Raises:
+        UserError: shapes or types do not fit, or an embedding is NaN or infinite.
+    """
+    vectors, classes = check_items(embeddings, labels)
+    others, other_classes = vectors, classes
+    if (gallery is None) != (gallery_labels is None):
+        raise UserError("gallery and gallery_labels go together: give both or neither")
+    if gallery is not None and gallery_labels is not None:
+        others, other_classes = check_items(gallery, gallery_labels, "gallery", vectors)
+    with full_float32(vectors.device):  # no autocast
+        classes, other_classes, shapes = arrange(classes, other_classes)
+        queries, order = by_class(vectors, classes)
+        found_in = queries if gallery is None else by_class(others, other_classes)[0]
+        step = block or _CELLS[vectors.device.type] // len(found_in.exact)
+        scores = queries.exact.new_zeros(2, len(queries.exact))
+        row = col = 0
+        for shape in shapes:
+            rows, cols = shape.classes * shape.queries, shape.classes * shape.gallery
+            if shape.gallery > (gallery is None):
+                for part in blocks(rows, step):
+                    place = torch.arange(part.start, part.stop, device=vectors.device)
+                    first = col + place // shape.queries * shape.gallery
+                    scores[:, row + place] = _at_r(
+                        queries, found_in, row + place, first, shape.gallery
+                    )
+            row, col = row + rows, col + cols
+    found = torch.empty_like(scores)
+    found[:, order] = scores
+    return AtR(*found.cpu())
+
+
+def _at_r(queries: Items, gallery: Items, rows: Tensor, first: Tensor, size: int) -> Tensor:
+    """Return average precision and precision at R of some queries, (2, rows).
+
+    Args:
+        queries: all of them.
+        gallery: the items to retrieve from.
+        rows: which of the queries.
+        first: where the class of each begins in the gallery.
+        size: the items that each of these classes has there.
+    """
+    cosine = queries.exact[rows] @ gallery.exact.T
+    own = first[:, None] + torch.arange(size, device=rows.device)
+    right = cosine.gather(1, own)
+    r = size
+    if gallery is queries:
+        right.masked_fill_(own == rows[:, None], -torch.inf)
+        r -= 1
+    right = right.sort(dim=1, descending=True).values[:, :r]  # the query itself was the last
+    cosine.scatter_(1, own, -torch.inf)
+    wrong = cosine.topk(min(r, cosine.shape[1] - size), dim=1).values
+    # Items of other classes that are as near as the i-th right one, or nearer, come before it.
+    before = torch.searchsorted(-wrong, TIE - right, right=True)
+    number = torch.arange(1, r + 1, device=rows.device, dtype=cosine.dtype)
+    place = number + before
+    counts = place <= r
+    return torch.stack([(number / place * counts).sum(1), counts.sum(1)]) / r

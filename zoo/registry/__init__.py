@@ -1,0 +1,58 @@
+"""Names become components: losses, miners, samplers, backbones and data sets.
+
+- ``components``: the registry itself: tables, plugins, families, ``pml.<ClassName>``
+- ``source``, ``pml``: what a class's source says, read without importing it
+- ``arguments``, ``nested``: which arguments a class takes; arguments that are components
+- ``contracts``: what a component returns, compared with what :mod:`zoo.base` asks of it
+- ``calling``, ``rehearsal``: a loss and a miner called; tried once before anything is trained
+"""
+
+from __future__ import annotations
+
+from zoo.registry.components import (
+    KINDS,
+    Component,
+    Kind,
+    assemble,
+    build,
+    component,
+    describe,
+    documentation,
+    full_name,
+    is_there,
+    kinds_of,
+    load,
+    names,
+    noun_of,
+    parameters,
+    plugin_of,
+    pml_names,
+    problems,
+    register,
+    rewrite_nested,
+    supplied,
+)
+
+__all__ = [
+    "KINDS",
+    "Component",
+    "Kind",
+    "assemble",
+    "build",
+    "component",
+    "describe",
+    "documentation",
+    "full_name",
+    "is_there",
+    "kinds_of",
+    "load",
+    "names",
+    "noun_of",
+    "parameters",
+    "plugin_of",
+    "pml_names",
+    "problems",
+    "register",
+    "rewrite_nested",
+    "supplied",
+]

@@ -1,0 +1,256 @@
+"""What a module's source says of a class, read without importing it, which may cost torch."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from zoo.support.files import MOST_TEXT, read_bytes
+
+_NO_SENTENCE = re.compile(r"^(?:[\w #]*:|[-=*#].*|\W*|\w+://\S*)$")
+
+
+class Text(NamedTuple):
+    """What the source says of a class, and what is visibly wrong with its module.
+
+    Attributes:
+        summary: first line of the docstring.
+        facts: the text that stands in its body as class attributes, such as ``paper``.
+        arguments: names that its constructor, if it has one of its own, takes.
+        broken: why it cannot be used.
+    """
+
+    summary: str = ""
+    facts: Mapping[str, str] = MappingProxyType({})
+    arguments: tuple[str, ...] = ()
+    broken: str | None = None
+
+
+def read(target: str) -> Text:
+    """Return what the source behind ``"module:Class"`` says; never raises, never imports it.
+
+    Found to be broken without an import: a module that is not there or does not parse, a class that
+    it does not define, an unconditional import of something that is not installed, a ``raise`` at
+    the top. Whatever else breaks shows when the component is used.
+    """
+    module, _, name = target.partition(":")
+    path = _find_source(module)
+    if path is None:
+        return Text(broken=f"there is no module {module}")
+    try:
+        tree = _parsed(path)
+    except (SyntaxError, ValueError, OSError) as error:
+        return Text(broken=f"{type(error).__name__}: {error}")
+    broken = _import_problem(tree) or (None if name else no_class(module))
+    if broken:
+        return Text(broken=broken)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name.split(".")[0]:
+            summary = summary_of(ast.get_docstring(node) or "", name)
+            return Text(summary, _text_attributes(node), _constructor_arguments(node))
+    if _may_define(tree, name.split(".")[0]):
+        return Text()
+    return Text(broken=f"{module} does not define {name}")
+
+
+def summary_of(documentation: str, name: str) -> str:
+    """Return the first sentence of a docstring; the name of its class where it has none.
+
+    What is no sentence is passed over: a section such as ``Args:``, a mark such as ``Issue #411:``,
+    a rule, an item of a list, an address.
+    """
+    for paragraph in re.split(r"\n\s*\n", documentation.strip()):
+        lines = paragraph.split("\n")
+        while lines and _NO_SENTENCE.match(lines[0].strip()):
+            section = len(lines) > 1 and lines[1].startswith(" ")
+            lines = [] if section else lines[1:]
+        if lines:
+            return _sentence([line.strip() for line in lines])
+    return name
+
+
+def _sentence(lines: list[str]) -> str:
+    """Return the first line, and those that go on with its sentence if it does not end there."""
+    first, *others = lines
+    while others and others[0][:1].islower() and not re.search(r"[.:;!?]$|//\S*$", first):
+        first += " " + others.pop(0)
+    return first
+
+
+def no_class(module: str) -> str:
+    """Return what to say of an entry point that names a module alone."""
+    return f"its entry point names a module, not a class; it should be {module}:<Class>"
+
+
+def defaults(target: str) -> dict[str, object] | None:
+    """Return the arguments of a class that have a default; None if the source does not tell all.
+
+    It does not where a constructor passes arguments on, or where a default is computed.
+    """
+    module, _, name = target.partition(":")
+    try:
+        module, arguments = _constructor(module, name)
+        if arguments.kwarg or arguments.vararg:
+            return None
+        positional = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+        given = [*zip(positional, arguments.defaults, strict=True)]
+        given += [
+            (argument, value)
+            for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            if value is not None
+        ]
+        return {argument.arg: _constant(module, value) for argument, value in given}
+    except (SyntaxError, ValueError, OSError, ImportError, RecursionError):
+        return None
+
+
+def plain(text: str) -> str:
+    """Return a docstring without what marks names in it: roles, and double backticks."""
+    return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+
+
+def find_spec(module: str) -> ModuleSpec | None:
+    """Return the spec of a module; its parents are looked up too, but not imported."""
+    locations = None
+    spec = None
+    parts = module.split(".")
+    for i in range(len(parts)):
+        name = ".".join(parts[: i + 1])
+        spec = _find_one(name, locations)
+        if spec is None:
+            return None
+        locations = spec.submodule_search_locations
+    return spec
+
+
+def _find_one(name: str, locations: object) -> ModuleSpec | None:
+    if name in sys.modules:
+        return sys.modules[name].__spec__
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, locations)  # type: ignore[arg-type]
+        except (AttributeError, ImportError, ValueError):
+            continue
+        if spec is not None:
+            return spec
+    return None
+
+
+def _find_source(module: str) -> Path | None:
+    spec = find_spec(module)
+    if spec is None or spec.origin is None or not spec.has_location:
+        return None
+    return Path(spec.origin)
+
+
+def _parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which is parsed again if it has changed."""
+    there = path.stat()
+    return _tree(path, there.st_mtime_ns, there.st_size)
+
+
+@functools.lru_cache(maxsize=64)  # a sweep asks for the same few a thousand times
+def _tree(path: Path, changed: int, size: int) -> ast.Module:
+    return ast.parse(read_bytes(path, MOST_TEXT))
+
+
+def _definition(module: str, name: str) -> tuple[str, ast.AST]:
+    """Return what a name of a module stands for, and the module that says so, through imports.
+
+    Raises:
+        ValueError: if it is not said once, plainly.
+    """
+    path = _find_source(module)
+    found: list[tuple[str, ast.AST]] = []
+    for node in _parsed(path).body if path else []:
+        if isinstance(node, ast.ClassDef) and node.name == name and not node.decorator_list:
+            found.append((module, node))
+        elif isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
+            found.append((module, node.value))
+        elif isinstance(node, ast.ImportFrom):
+            package = module.rpartition(".")[0]
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
+            found += [_definition(source, original) for original in names]
+    (definition,) = found
+    return definition
+
+
+def _constructor(module: str, name: str) -> tuple[str, ast.arguments]:
+    """Return the arguments of a class's constructor, and the module that it is written in."""
+    module, node = _definition(module, name)
+    if not isinstance(node, ast.ClassDef):
+        raise ValueError(f"{name} is no class")
+    own = [item for item in node.body if getattr(item, "name", None) == "__init__"]
+    if not own:
+        (base,) = node.bases  # of several, which one has it would have to be worked out
+        return _constructor(module, ast.unparse(base))
+    (init,) = own
+    if not isinstance(init, ast.FunctionDef) or init.decorator_list:
+        raise ValueError(f"{name} has no plain constructor")
+    return module, init.args
+
+
+def _constant(module: str, node: ast.AST) -> object:
+    """Return the value of a literal, or of a name that stands for one."""
+    if isinstance(node, ast.Name):
+        return _constant(*_definition(module, node.id))
+    value: object = ast.literal_eval(node)
+    return value
+
+
+def _import_problem(tree: ast.Module) -> str | None:
+    for node in tree.body:
+        if isinstance(node, ast.Raise):
+            return f"importing it fails: {ast.unparse(node)}"
+        roots = []
+        if isinstance(node, ast.Import):
+            roots = [alias.name.split(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            roots = [node.module.split(".")[0]]
+        for root in roots:
+            if root not in sys.modules and importlib.util.find_spec(root) is None:
+                return f"No module named {root!r}"
+    return None
+
+
+def _text_attributes(node: ast.AST) -> dict[str, str]:
+    """Return the attributes in the body of a class that are plain text."""
+    found: dict[str, str] = {}
+    for item in getattr(node, "body", []):
+        targets = item.targets if isinstance(item, ast.Assign) else [getattr(item, "target", None)]
+        value = getattr(item, "value", None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found |= {t.id: value.value for t in targets if isinstance(t, ast.Name)}
+    return found
+
+
+def _constructor_arguments(node: ast.AST) -> tuple[str, ...]:
+    for item in getattr(node, "body", []):
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return tuple(a.arg for a in [*item.args.args[1:], *item.args.kwonlyargs])
+    return ()
+
+
+def _may_define(tree: ast.Module, name: str) -> bool:
+    """Tell whether a module could have a name that is no plain class in it: imported, computed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            names = {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names = {node.name}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names = {node.id}
+        else:
+            continue
+        if names & {name, "*", "__getattr__"}:
+            return True
+    return False

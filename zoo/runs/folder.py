@@ -1,0 +1,601 @@
+"""The run folder: what is written, when, and how it is read back.
+
+Every file is written whole or not at all, so that whatever kills a run leaves either the old one or
+the new one. ``result.json`` comes last: a folder that has one is a finished run. A run that
+competes with others on held-out classes ends with ``validation.json``, unless it is chosen.
+
+Both records hold the digests of the files that belong to them, and every file is compared with its
+digest when it is read, see :mod:`zoo._identity`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+
+from zoo.config import loading
+from zoo.config.schema import MOST_ITERATIONS, Config
+from zoo.errors import UserError, did_you_mean, one_of, out_of_memory
+from zoo.runs import identity
+from zoo.runs.records import CandidateRecord, ResultRecord, TrainedRecord, no_result
+from zoo.support import yaml
+from zoo.support.checked import checked
+from zoo.support.files import (
+    cannot_write,
+    check_regular,
+    check_stored,
+    read_array,
+    read_json,
+    read_text,
+    replace_file,
+)
+from zoo.support.text import printable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+CONFIG = "config.yaml"
+METRICS = "metrics.jsonl"
+RESULT = "result.json"
+VALIDATION = "validation.json"
+CHECKPOINT = "checkpoint.pt"
+RANKS = "ranks.npy"
+LABELS = "labels.npy"  # of the same queries
+EMBEDDINGS = "embeddings.npz"  # of the test split, once somebody asked for them
+LOCK = ".lock"
+LOG = "log.txt"  # of a process that failed
+_BELONGING = (CONFIG, CHECKPOINT, RANKS, LABELS)  # to a result
+_FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LABELS, EMBEDDINGS, LOG)
+
+
+class BusyError(UserError):
+    """Another process is at the run."""
+
+
+class RunFolder:
+    """The folder of one run: ``<output>/<config>-<digest>-s<seed>``."""
+
+    @checked
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._written: dict[str, str] = {}  # digests of files that belong to a record, by name
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "not finished"
+        return printable(f"<RunFolder {self.path}: {state}>")
+
+    @classmethod
+    @checked
+    def of(cls, config: Config) -> RunFolder:
+        """Return the folder that a config's run has."""
+        return cls(Path(config.output) / config.run_name())
+
+    @classmethod
+    @checked
+    def find(cls, run: str | Path, directory: str | Path = "runs") -> RunFolder:
+        """Return the folder of a run that is named in any way that says which one it is.
+
+        Args:
+            run: a folder of a run, the name of one in ``directory``, or the beginning of one name
+                there, such as ``"ice_glyphs"``.
+            directory: the folder of runs in which names are looked up.
+
+        Raises:
+            UserError: if there is no such run, or several.
+        """
+        places = [place for place in (Path(run), Path(directory) / run) if _is_run(place)]
+        if places:
+            return cls(places[0])
+        try:
+            names = sorted(path.parent.name for path in Path(directory).glob(f"*/{CONFIG}"))
+        except (OSError, ValueError) as error:  # a name too long, or with a null byte
+            raise UserError(
+                printable(f"{str(directory)[:200]!r}: cannot be read ({error})")
+            ) from None
+        begun = [name for name in names if name.startswith(str(run))] if str(run) else []
+        if len(begun) == 1:
+            return cls(Path(directory) / begun[0])
+        if begun:
+            raise UserError(printable(f"{run} may be {one_of(begun)}; say which"))
+        raise UserError(printable(_no_run(str(run), str(directory), names)))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended and left its result."""
+        return (self.path / RESULT).is_file()
+
+    @property
+    def validated(self) -> bool:
+        """Whether the run has been trained and measured on held-out classes, to be chosen or not.
+
+        A finished run may have been as well; :meth:`candidate` tells.
+        """
+        return (self.path / VALIDATION).is_file()
+
+    @property
+    def finished_message(self) -> str:
+        """What is said instead of running it again."""
+        return f"{self.path} is finished; its result (--restart forgets it and trains anew):"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder, and keep every other process from running in it.
+
+        Raises:
+            BusyError: if another process has it.
+            UserError: if the folder cannot be written, or has something else than a file where the
+                run has one.
+        """
+        try:
+            lock = FileLock(self.path / LOCK, timeout=0)
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout as error:
+            raise BusyError(f"{self.path}: another process is at this run") from error
+        except (OSError, ValueError) as error:  # a null byte in the name is the latter
+            raise cannot_write(self.path, error) from error
+        try:
+            self._check_places()
+            for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
+                if left_over.is_file():
+                    with _writing(left_over):
+                        left_over.unlink()
+            yield
+        finally:
+            self._drop_if_empty()
+            lock.release()
+
+    def _drop_if_empty(self) -> None:
+        """Remove a folder of a run that could not begin: it would look like one that did.
+
+        A config alone, and metrics without a line, are what one has that fails in its first step.
+        """
+        with suppress(OSError):
+            sizes = {path.name: path.stat().st_size for path in self.path.iterdir()}
+            if sizes.keys() <= {CONFIG, METRICS, LOCK} and not sizes.get(METRICS):
+                for name in sorted(sizes, reverse=True):  # the lock is the last
+                    (self.path / name).unlink()
+                self.path.rmdir()
+
+    def _check_places(self) -> None:
+        """Refuse at once what could not be written after all of the training."""
+        for path in (self.path / name for name in (CONFIG, *_FILES)):
+            if os.path.lexists(path) and not path.is_file():
+                what = "a folder" if path.is_dir() else "something else"
+                raise UserError(
+                    f"{path}: the run has a file of that name, here is {what}; move it away"
+                )
+
+    def clear(self) -> None:
+        """Forget the run that is in the folder.
+
+        Raises:
+            UserError: if something else is in the way.
+        """
+        self._written.clear()
+        for name in _FILES:
+            with _writing(self.path / name):
+                (self.path / name).unlink(missing_ok=True)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all; remember its digest, if a record is to hold it.
+
+        Raises:
+            UserError: if that is impossible: no space, no permission.
+        """
+        if name in _BELONGING:
+            self._written[name] = hashlib.sha256(data).hexdigest()
+            self._forget(name, self._written[name])
+        with _writing(self.path / name):
+            replace_file(self.path / name, lambda file: file.write(data))
+
+    def _forget(self, name: str, digest: str) -> None:
+        """Take the digest of a file out of the record of held-out classes, if it gets another one.
+
+        So it is where a network that was lost is trained again, or a run is chosen that is measured
+        on another device.
+        """
+        if not self.validated:
+            return
+        record = self._read(VALIDATION, CandidateRecord)
+        files: dict[str, str] = record.get(identity.FILES, {})
+        if files.get(name, digest) != digest:
+            others = {other: kept for other, kept in files.items() if other != name}
+            self._write_record(VALIDATION, {**record, identity.FILES: others})
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        """Write the checkpoint; it loads with ``weights_only=True``."""
+        import torch
+
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        self.write(CHECKPOINT, buffer.getvalue())
+
+    def load_checkpoint(self, mmap: bool = False) -> dict[str, Any] | None:
+        """Return the checkpoint, on the CPU; None where there is none.
+
+        Args:
+            mmap: read from the disk only what is looked at, and do not look for damage.
+
+        Raises:
+            UserError: if the file is there but no checkpoint, or no longer what was written.
+        """
+        state = self._state(mmap)
+        if state is not None and not mmap:
+            self._check_digest(CHECKPOINT)
+        return state
+
+    def _state(self, mmap: bool) -> dict[str, Any] | None:
+        """Return the checkpoint, whichever run it is of."""
+        import torch
+
+        path = self.path / CHECKPOINT
+        if not path.is_file():
+            return None
+        try:
+            check_stored(path)
+            if not mmap:
+                _check_sums(path)
+            state: dict[str, Any] = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=mmap
+            )
+            if not _is_count(state["iteration"]):
+                raise ValueError("no such iteration")
+        except Exception as error:
+            if out_of_memory(error):
+                raise
+            raise UserError(
+                f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
+                "start again with --restart"
+            ) from error
+        return state
+
+    def reached(self) -> int:
+        """Return the iteration of the checkpoint; 0 where there is none.
+
+        Raises:
+            UserError: if the file is there but no checkpoint.
+        """
+        state = self.load_checkpoint(mmap=True)
+        return 0 if state is None else int(state["iteration"])
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Append a line to the metrics.
+
+        Raises:
+            UserError: if that is impossible: no space, no permission.
+        """
+        path = self.path / METRICS
+        with _writing(path), path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps(record) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the lines of the metrics; what is damaged or was cut short is left out."""
+        path = self.path / METRICS
+        try:
+            text = read_text(path, errors="replace") if path.is_file() else ""
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+        records = []
+        for line in text.splitlines():
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(record, dict) or not _is_count(record.get("iteration")):
+                continue
+            if record["iteration"] <= MOST_ITERATIONS and _is_finite(record):
+                records.append(record)
+        return records
+
+    def rewind(self, iteration: int) -> None:
+        """Drop the metrics after an iteration: they are about to be measured again."""
+        kept = [json.dumps(r) + "\n" for r in self.metrics() if r["iteration"] <= iteration]
+        self.write(METRICS, "".join(kept).encode())
+
+    def network(self, config: Config) -> dict[str, Any] | None:
+        """Return the checkpoint of a run, which must be of this config; None where there is none.
+
+        Raises:
+            UserError: the checkpoint is damaged, or of another run.
+        """
+        state = self._state(mmap=False)
+        if state is None:
+            return None
+        of, mine = state.get("run"), identity.of_run(config)
+        if isinstance(of, dict) and not identity.same_run(of, mine):  # 0.1.0 kept none
+            raise self._of_another(CHECKPOINT, of.get("name"), mine["name"])
+        self._check_digest(CHECKPOINT)
+        return state
+
+    def config(self) -> Config:
+        """Return the config that the run keeps, to use its network; no component is looked up.
+
+        Raises:
+            UserError: the file cannot be read, or is not of this run.
+        """
+        path = self.path / CONFIG
+        try:
+            check_regular(path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+        self._check_digest(CONFIG)
+        return loading.load_run(path)
+
+    def finish(self, result: dict[str, Any], ranks: Any, labels: Any) -> dict[str, Any]:
+        """Write ranks and labels of the queries, then the result, which marks it as finished.
+
+        Returns:
+            the result, as it was written: with the digests of all files that belong to it.
+        """
+        import numpy as np
+
+        for name, array in ((RANKS, ranks), (LABELS, labels)):
+            buffer = io.BytesIO()
+            np.save(buffer, array)
+            self.write(name, buffer.getvalue())
+        return self._write_record(RESULT, self._with_digests(result, _BELONGING))
+
+    def ranks(self) -> NDArray[np.int32]:
+        """Return r(q) of each test query of a finished run, see :mod:`zoo.evaluate`.
+
+        Raises:
+            UserError: if the file is not there, or is not that.
+        """
+        path = self.path / RANKS
+        self._check_digest(RANKS)
+        try:
+            ranks: NDArray[np.int32] = _integers(path, "int32")
+            if (ranks < 1).any():
+                raise ValueError("not ranks")
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{path}: missing; it is in the folder of every finished run, beside {RESULT}"
+            ) from error
+        except Exception as error:  # of a damaged file NumPy says anything
+            raise UserError(
+                printable(f"{path}: not the ranks of a run; run again with --restart ({error})")
+            ) from error
+        return ranks
+
+    def labels(self) -> NDArray[np.int64] | None:
+        """Return the class of each test query; None for a run that did not keep them.
+
+        Raises:
+            UserError: if the file is not that.
+        """
+        path = self.path / LABELS
+        self._check_digest(LABELS)
+        try:
+            labels: NDArray[np.int64] = _integers(path, "int64")
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # of a damaged file NumPy says anything
+            raise UserError(
+                printable(f"{path}: not the labels of a run; it may be deleted ({error})")
+            ) from error
+        return labels
+
+    def add_measures(self, measures: dict[str, float], how: dict[str, Any]) -> None:
+        """Note in the result what was measured after the fact.
+
+        Args:
+            measures: value by name.
+            how: what is to be known of them, beside them in the result.
+
+        Raises:
+            UserError: if another process is at the run, or it is not finished.
+        """
+        with self.locked():
+            result = self.result()
+            together = {**result.get("measures", {}), **measures}
+            self._write_record(RESULT, {**result, "measures": together, **how})
+
+    def finish_validation(self, candidate: dict[str, Any]) -> dict[str, Any]:
+        """Write what held-out classes say of the run, which waits for being chosen.
+
+        When the run is chosen, its config is written again, perhaps for another device; the record
+        then holds no digest of it any more.
+        """
+        return self._write_record(VALIDATION, self._with_digests(candidate, [CONFIG, CHECKPOINT]))
+
+    def select(self, selection: dict[str, Any]) -> None:
+        """Note that the run was chosen, and among what.
+
+        Raises:
+            UserError: if another process is at it, or the file is no record of a run.
+        """
+        with self.locked():
+            for name, model in ((VALIDATION, CandidateRecord), (RESULT, ResultRecord)):
+                record = self._read(name, model) if (self.path / name).is_file() else None
+                if record is not None and record.get("selection") != selection:
+                    self._write_record(name, {**record, "selection": selection})
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the config beside the result asks for; nothing where it cannot be read.
+
+        For results that do not hold their settings, as they did not always.
+        """
+        tree = yaml.read(self.path / CONFIG, CONFIG, [])
+        if tree is None or not isinstance(tree.value, dict):
+            return {}
+        try:
+            return Config.model_validate(tree.plain()).settings()
+        except ValidationError:  # of a version with other keys
+            return {}
+
+    def result(self, config: Config | None = None) -> dict[str, Any]:
+        """Return what a finished run left.
+
+        Args:
+            config: of the run that is meant; by default the folder may be of any run.
+
+        Raises:
+            UserError: if the file is no result, not what the run wrote, or of another run.
+        """
+        result = self._read(RESULT, ResultRecord)
+        self._compare(CONFIG, result)
+        self._check_run(RESULT, result, config)
+        return result
+
+    def candidate(self, config: Config | None = None) -> dict[str, Any]:
+        """Return what held-out classes say of a run, finished or not.
+
+        Args:
+            config: of the run that is meant; by default the folder may be of any run.
+
+        Raises:
+            UserError: if they say nothing, or are of another run.
+        """
+        if self.finished:
+            self.result(config)
+            return self._read(RESULT, CandidateRecord)
+        candidate = self._read(VALIDATION, CandidateRecord)
+        self._check_run(VALIDATION, candidate, config)
+        self._compare(CONFIG, candidate)
+        if candidate.get(identity.FILES):
+            self._check_config(candidate)
+        return candidate
+
+    def _check_config(self, candidate: dict[str, Any]) -> None:
+        """Refuse a record of held-out classes that is of another run than the config beside it."""
+        self._check_run(VALIDATION, candidate, self.config())
+
+    def _check_run(self, name: str, record: dict[str, Any], config: Config | None) -> None:
+        """Refuse a record that is of another run than the one which is meant."""
+        mine = config and identity.of_run(config)
+        if mine and not identity.same_run(record, mine):
+            raise self._of_another(name, record["run"], mine["name"])
+
+    def _of_another(self, name: str, found: object, expected: str) -> UserError:
+        return UserError(
+            printable(
+                f"{self.path / name}: of the run {found}, but the folder is of {expected}; "
+                f"{identity.WHAT_TO_DO}"
+            )
+        )
+
+    def _with_digests(self, record: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """Return a record with the digests of its files: of what was written, if that was here."""
+        found = identity.digests(self.path, [name for name in names if name not in self._written])
+        written = {name: self._written[name] for name in names if name in self._written}
+        return {**record, identity.FILES: found | written}
+
+    def _check_digest(self, name: str) -> None:
+        """Refuse a file that is not the one which the record of the run is of.
+
+        Raises:
+            UserError: it is another one, or the record cannot be read.
+        """
+        for record, model in ((RESULT, ResultRecord), (VALIDATION, CandidateRecord)):
+            if (self.path / record).is_file():
+                self._compare(name, self._read(record, model))
+                return
+
+    def _compare(self, name: str, record: dict[str, Any]) -> None:
+        """Compare a file, if it is there, with the digest that a record has of it."""
+        expected = record.get(identity.FILES, {}).get(name)
+        if expected is None or not os.path.lexists(self.path / name):
+            return
+        try:
+            found = identity.digests(self.path, [name]).get(name)
+        except OSError as error:
+            message = f"{self.path / name}: cannot be read ({error.strerror})"
+            raise UserError(printable(message)) from error
+        if found != expected:
+            raise UserError(
+                printable(
+                    f"{self.path / name}: not the file that the run wrote beside its record, which "
+                    f"is of {record['run']}: damaged, edited or of another run; "
+                    f"{identity.WHAT_TO_DO}"
+                )
+            )
+
+    def _write_record(self, name: str, record: dict[str, Any]) -> dict[str, Any]:
+        record = identity.seal(record)
+        self.write(name, (json.dumps(record, indent=2) + "\n").encode())
+        return record
+
+    def _read(self, name: str, model: type[TrainedRecord]) -> dict[str, Any]:
+        path = self.path / name
+        try:
+            record: dict[str, Any] = read_json(path)
+            json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
+            model.model_validate(record)
+            identity.check_seal(record)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))[:60] or "all of it"
+            raise no_result(path, f"{where}: {first['msg']}") from error
+        except UnicodeEncodeError as error:
+            raise no_result(path, "a text in it has half of a character") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise no_result(path, error) from error
+        return record
+
+
+def _integers(path: Path, kind: str) -> Any:
+    """Return a row of integers that was kept; raise anything if it is none."""
+    found = read_array(path)
+    if found.dtype != kind or found.ndim != 1:
+        raise ValueError(f"no row of {kind}")
+    return found
+
+
+def _is_finite(record: dict[str, Any]) -> bool:
+    """Tell whether all its numbers are some that can be drawn."""
+    try:
+        return all(math.isfinite(x) for x in record.values() if isinstance(x, int | float))
+    except OverflowError:  # of a whole number
+        return False
+
+
+def _is_run(path: Path) -> bool:
+    # A path's own raises for a name too long, or with a null byte.
+    return any(os.path.isfile(path / name) for name in (CONFIG, RESULT))  # noqa: PTH113
+
+
+def _no_run(run: str, directory: str, names: list[str]) -> str:
+    """Return what to say of a run that is not there."""
+    if names:
+        near = did_you_mean(run, names)
+        there = near or f"; there are {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        return f"{run}: no folder of a run, and none in {directory} is called so{there}"
+    return f"{run}: no folder of a run; zoo run makes one in {directory}, and names it"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Say that a file cannot be written, if that is so."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _check_sums(path: Path) -> None:
+    """Compare each part of a checkpoint with its checksum, at which torch does not look.
+
+    Raises:
+        ValueError: one of them differs.
+    """
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"{damaged} is damaged")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

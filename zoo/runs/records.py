@@ -1,0 +1,103 @@
+"""What ``result.json`` and ``validation.json`` must hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from zoo.errors import UserError
+from zoo.support import yaml
+from zoo.support.text import printable
+
+_NO_RESULT = "not the result of a run; delete it, or run again with --restart"
+_K = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,9}$")]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Measure = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,29}$")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+def _shallow(data: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what is nested deeper than any config, before something recurses into it."""
+    level: list[Any] = [data]
+    for _ in range(yaml.MAX_DEPTH):
+        inner = [
+            x.values() if isinstance(x, dict) else x for x in level if isinstance(x, dict | list)
+        ]
+        level = [value for values in inner for value in values]
+    if level:
+        raise ValueError("nested too deeply")
+    return data
+
+
+class _Data(_Part):
+    name: str
+    fingerprint: str = ""
+    folder: str = ""
+    classes: int | None = None
+    images: int | None = None
+
+
+class _Seconds(_Part):
+    training: float = Field(ge=0, le=1e12)
+    evaluation: float = Field(default=0.0, ge=0, le=1e12)
+
+
+class _Paper(_Part):
+    recall: dict[_K, Annotated[float, Field(ge=0, le=100)] | None] = {}
+
+
+class _Validation(_Part):
+    share: Annotated[float, Field(gt=0, lt=1)]
+    recall: dict[_K, _Share] = Field(min_length=1)
+
+
+class _Selection(_Part):
+    settings: dict[str, str]
+    among: dict[str, list[str]]
+
+
+class TrainedRecord(_Part):
+    """What is recorded of every run that has been trained, tested or not."""
+
+    run: str
+    config: str
+    digest: str
+    seed: int
+    dataset: _Data
+    loss: str | None
+    backbone: str
+    embedding_size: int
+    seconds: _Seconds
+    paper: _Paper | None = None
+    settings: Annotated[dict[str, Any], AfterValidator(_shallow)] = {}
+    iterate: str = "last"
+    iteration: int | None = None
+    iterations: int | None = None
+    selection: _Selection | None = None
+    files: dict[str, str] = {}
+
+
+class ResultRecord(TrainedRecord):
+    """What tables are made of; a result may have more."""
+
+    recall: dict[_K, _Share] = Field(min_length=1)
+    recall_of_features: dict[_K, _Share] = {}
+    measures: dict[_Measure, Annotated[float, Field(ge=-1, le=1)]] = {}  # AMI may be below 0
+    validation: _Validation | None = None
+    plugins: dict[str, str] = {}
+
+
+class CandidateRecord(TrainedRecord):
+    """What a choice is made by: a run that was measured on held-out classes, tested or not."""
+
+    validation: _Validation
+
+
+def no_result(path: Path, why: object) -> UserError:
+    """Return what is said of a file; what a stranger's holds cannot steer a terminal."""
+    return UserError(printable(f"{path}: {_NO_RESULT} ({why})"))

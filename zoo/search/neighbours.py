@@ -1,0 +1,323 @@
+"""Nearest neighbours by cosine: a FAISS index, whose answers are put in order in float64.
+
+FAISS computes in float32, in which cosines of neighbours may change places. So a flat index gives
+more than was asked for, with a proven bound on what it left out, and the order is that of
+:mod:`zoo.evaluate`: cosines in float64, those that tie there by position. The approximate kinds
+cannot promise which neighbours they find, so that is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from zoo.errors import UserError
+from zoo.evaluation import faiss as evaluation_faiss
+from zoo.progress import Reporter
+from zoo.support.files import open_regular
+
+Kind = Literal["flat", "hnsw", "ivf"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+MOST_FLAT = 100_000
+"""Vectors up to which every one of them is compared with: milliseconds a query."""
+
+MOST_HNSW = 1_000_000
+"""Vectors up to which a graph is built: beyond, that takes hours, and clusters do with less."""
+
+WANTED = 0.95
+"""Recall@10 against exact search that the parameters of an approximate index are raised for."""
+
+_DECIMALS = 12  # of cosines that are compared; zoo.evaluate.TIE
+_SAMPLE = 500  # queries that the recall is measured with
+_MEASURED = 10  # neighbours of each
+_LINKS = 32  # of an item of HNSW's graph
+_CANDIDATES = 100  # looked at when an item is put into the graph
+_PER_LIST = 39  # vectors that FAISS wants of a list of IVF, to find its centre
+_SEEN_PER_LIST = 64  # and how many it takes
+_AT_A_TIME = 10_000  # vectors that are added, to show progress
+_BLOCK_BYTES = 64 << 20  # of candidates in float64
+_AT_ONCE = 1 << 20  # bytes that are read or written
+
+
+class Trial(NamedTuple):
+    """What one value of the search parameter gives.
+
+    Attributes:
+        value: of ``nprobe`` (lists looked into) or ``efSearch`` (items looked at).
+        recall: share of the ten nearest that are found.
+    """
+
+    value: int
+    recall: float
+
+
+class Found(NamedTuple):
+    """Neighbours, nearest first.
+
+    Attributes:
+        cosines: float64 (queries, k); minus infinity where an approximate index found too few.
+        positions: int64 (queries, k), in the order in which vectors were added; then -1.
+    """
+
+    cosines: NDArray[np.float64]
+    positions: NDArray[np.int64]
+
+
+class Neighbours:
+    """Vectors to be searched among.
+
+    Args:
+        index: of FAISS, filled.
+        kind: what it is.
+        device: where to search; a GPU if FAISS was built for it, and the kind can be there.
+    """
+
+    def __init__(self, index: Any, kind: Kind, device: torch.device) -> None:
+        self.kind: Kind = kind
+        self.count, self.size = int(index.ntotal), int(index.d)
+        self._index = index
+        self._gpu = None if kind == "hnsw" else evaluation_faiss.on_gpu(index, device)
+        # |fl(x.y) - x.y| <= d u |x||y|, u = 2^-24, and the vectors are rounded; see zoo.evaluate.
+        self._slack = (self.size + 8) * 2**-24
+        if kind == "ivf":
+            index.make_direct_map()
+
+    @classmethod
+    def of(
+        cls,
+        vectors: NDArray[np.float32],
+        kind: Kind,
+        device: torch.device,
+        reporter: Reporter | None = None,
+    ) -> Neighbours:
+        """Return an index of vectors (N, d) of length 1 or 0; a graph takes its time."""
+        faiss = evaluation_faiss.module("an index")
+        index = _empty(faiss, len(vectors), vectors.shape[1], kind)
+        if kind == "ivf":
+            index = _trained(index, vectors, device)
+        parts = [vectors[i : i + _AT_A_TIME] for i in range(0, len(vectors), _AT_A_TIME)]
+        for part in (reporter or Reporter(quiet=True)).track(parts, len(parts), "indexing"):
+            index.add(part)
+        return cls(index, kind, device)
+
+    @classmethod
+    def read(cls, path: Path, kind: Kind, device: torch.device) -> Neighbours:
+        """Return the index in a file.
+
+        Raises:
+            OSError: there is no such file.
+            UserError: it is no index that can be read.
+        """
+        faiss = evaluation_faiss.module("a search")
+        try:
+            # FAISS opens no path that is not ASCII on Windows, and none that is no text anywhere.
+            with open_regular(path) as file:
+                index = faiss.read_index(faiss.PyCallbackIOReader(file.read, _AT_ONCE))
+            if not isinstance(index, getattr(faiss, _CLASSES[kind])):
+                raise TypeError(type(index).__name__)
+            return cls(index, kind, device)
+        except (OSError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
+            raise UserError(
+                f"{path}: not an index of kind {kind} that can be read; build it again with "
+                "zoo index"
+            ) from error
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the index to an open file, from which :meth:`read` reads it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        faiss = evaluation_faiss.module("an index")
+        try:
+            faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write, _AT_ONCE))
+        except RuntimeError as error:
+            raise OSError(0, " ".join(str(error).split())[-200:]) from error
+
+    @property
+    def parameter(self) -> str:
+        """The parameter that trades time for recall; none of a flat index."""
+        return {"flat": "", "hnsw": "efSearch", "ivf": "nprobe"}[self.kind]
+
+    @property
+    def value(self) -> int:
+        """The value of :attr:`parameter`; 0 of a flat index."""
+        if self.kind == "flat":
+            return 0
+        return int(self._index.nprobe if self.kind == "ivf" else self._index.hnsw.efSearch)
+
+    @value.setter
+    def value(self, value: int) -> None:
+        if self.kind == "hnsw":
+            self._index.hnsw.efSearch = value
+        elif self.kind == "ivf":
+            for index in (self._index, self._gpu):
+                if index is not None:
+                    index.nprobe = value
+
+    def search(self, queries: NDArray[np.float32], k: int) -> Found:
+        """Return the ``k`` nearest of each query, or all if there are fewer.
+
+        Args:
+            queries: (n, d), of any length.
+            k: how many.
+        """
+        k = min(k, self.count)
+        length = min(self.count, 2 * k + 32) if self.kind == "flat" else k
+        step = max(1, _BLOCK_BYTES // (8 * length * self.size))
+        blocks = [queries[i : i + step] for i in range(0, len(queries), step)]
+        found = [self._search(unit(block), k, length) for block in blocks]
+        empty = Found(np.empty((0, k)), np.empty((0, k), np.int64))
+        return Found(*(np.concatenate(parts) for parts in zip(empty, *found, strict=True)))
+
+    def tune(self, vectors: NDArray[np.float32]) -> list[Trial]:
+        """Raise the search parameter until enough is found; return what was tried.
+
+        Queries are some of the vectors, each searching among the others.
+
+        Args:
+            vectors: those that were added.
+        """
+        if self.kind == "flat":
+            return []
+        faiss = evaluation_faiss.module("an index")
+        count = min(_SAMPLE, self.count)
+        own = np.linspace(0, self.count - 1, count).astype(np.int64)
+        # The query itself is the nearest; without its place, which a copy of it may take.
+        k = min(_MEASURED + 1, self.count)
+        truth, _ = faiss.knn(vectors[own], vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+        least = truth[:, -1:] - 2 * self._slack
+        trials = []
+        for value in self._values():
+            self.value = value
+            cosines, positions = self.search(vectors[own], k)
+            hits = ((cosines >= least) & (positions != own[:, None])).sum(1).clip(max=k - 1)
+            trials.append(Trial(value, float(hits.mean() / max(1, k - 1))))
+            if trials[-1].recall >= WANTED:
+                break
+        return trials
+
+    def _values(self) -> list[int]:
+        if self.kind == "hnsw":
+            return [2**i for i in range(4, 11)]
+        return [2**i for i in range(11) if 2**i < 2 * self._index.nlist]
+
+    def _search(self, queries: NDArray[np.float32], k: int, length: int) -> Found:
+        scores, positions = self._candidates(queries, length)
+        found = self._in_order(queries, positions)
+        if self.kind == "flat" and scores.shape[1] < self.count:
+            # Of what is not listed none is nearer than this.
+            beyond = scores[:, -1] + self._slack
+            for row in np.flatnonzero(found.cosines[:, k - 1] <= beyond + 10.0**-_DECIMALS):
+                near = self._all_near(queries[row : row + 1], float(scores[row, k - 1]))
+                again = self._in_order(queries[row : row + 1], near)
+                for all_, one in zip(found, again, strict=True):
+                    all_[row, :k] = one[0, :k]
+        return Found(found.cosines[:, :k], found.positions[:, :k])
+
+    def _candidates(
+        self, queries: NDArray[np.float32], k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return scores and positions of the ``k`` nearest by FAISS, -1 where it found too few."""
+        if self.kind == "flat":
+            return self._ask(queries, k, 0)
+        # The parameter was tuned for some neighbours; for more of them, more is looked at.
+        effort = round(self.value * max(1.0, k / (_MEASURED + 1)))
+        scores, positions = self._ask(queries, k, effort)
+        while effort < self._all and len(short := np.flatnonzero(positions[:, -1] < 0)):
+            effort *= 2
+            scores[short], positions[short] = self._ask(queries[short], k, effort)
+        return scores, positions
+
+    @property
+    def _all(self) -> int:
+        """The value of :attr:`parameter` with which everything is looked at."""
+        return int(self._index.nlist) if self.kind == "ivf" else self.count
+
+    def _ask(
+        self, queries: NDArray[np.float32], k: int, effort: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        fits = max(k, effort) <= evaluation_faiss.GPU_MAX_K
+        index: Any = self._gpu if self._gpu is not None and fits else self._index
+        how = {} if self.kind == "flat" else {"params": self._parameters(effort)}
+        # Where somebody imports faiss.contrib.torch_utils, as PML does, search takes no params.
+        search = getattr(index, "search_numpy", index.search)
+        scores, positions = search(queries, k, **how)
+        return scores, positions
+
+    def _parameters(self, effort: int) -> Any:
+        faiss = evaluation_faiss.module("a search")
+        effort = min(effort, self._all)
+        if self.kind == "ivf":
+            return faiss.SearchParametersIVF(nprobe=effort)
+        return faiss.SearchParametersHNSW(efSearch=effort)
+
+    def _all_near(self, query: NDArray[np.float32], score: float) -> NDArray[np.int64]:
+        """Return every position that may be nearer than the last of k whose score that is."""
+        _, _, positions = self._index.range_search(query, score - 2 * self._slack - 1e-7)
+        found: NDArray[np.int64] = np.sort(positions)[None]
+        return found
+
+    def _in_order(self, queries: NDArray[np.float32], positions: NDArray[np.int64]) -> Found:
+        """Return candidates by their cosines in float64, those that tie by position."""
+        there = positions >= 0
+        vectors = self._index.reconstruct_batch(np.where(there, positions, 0).ravel())
+        exact = _exact_unit(vectors.reshape(*positions.shape, self.size))
+        cosines = np.einsum("qcd,qd->qc", exact, _exact_unit(queries))
+        cosines = np.where(there, cosines.round(_DECIMALS), -np.inf)
+        order = np.lexsort((positions, -cosines), axis=-1)
+        return Found(np.take_along_axis(cosines, order, 1), np.take_along_axis(positions, order, 1))
+
+
+_CLASSES: dict[Kind, str] = {
+    "flat": "IndexFlatIP",
+    "hnsw": "IndexHNSWFlat",
+    "ivf": "IndexIVFFlat",
+}
+
+
+def kind_for(count: int) -> Kind:
+    """Return the kind of index for so many vectors."""
+    if count <= MOST_FLAT:
+        return "flat"
+    return "hnsw" if count <= MOST_HNSW else "ivf"
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors of length 1 as FAISS takes them; a zero vector stays as it is."""
+    return np.ascontiguousarray(_exact_unit(vectors), np.float32)
+
+
+def _exact_unit(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    exact = vectors.astype(np.float64)
+    length = np.linalg.norm(exact, axis=-1, keepdims=True)
+    exact /= np.where(length == 0, 1, length)
+    return exact
+
+
+def _empty(faiss: Any, count: int, size: int, kind: Kind) -> Any:
+    if kind == "flat":
+        return faiss.IndexFlatIP(size)
+    if kind == "hnsw":
+        index = faiss.IndexHNSWFlat(size, _LINKS, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = _CANDIDATES
+        return index
+    lists = max(1, min(round(4 * count**0.5), count // _PER_LIST))
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(size), size, lists, faiss.METRIC_INNER_PRODUCT)
+    index.cp.max_points_per_centroid = _SEEN_PER_LIST
+    return index
+
+
+def _trained(index: Any, vectors: NDArray[np.float32], device: torch.device) -> Any:
+    """Return an IVF index with its centres found, on a GPU if there is one."""
+    copy = evaluation_faiss.on_gpu(index, device)
+    if copy is None:
+        index.train(vectors)
+        return index
+    copy.train(vectors)
+    return evaluation_faiss.module("an index").index_gpu_to_cpu(copy)

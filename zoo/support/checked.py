@@ -1,0 +1,316 @@
+"""Arguments of public functions, judged by their annotations before anything is done with them.
+
+    @checked
+    def search(images: Sequence[str], k: Count = 10) -> ...
+
+A wrong type is one sentence, ``search(): k must be a whole number 1 or more, not 0.5``, wherever it
+would have shown itself. What is right but of another kind becomes what is promised: an iterator a
+list, an integer of NumPy an int. A type that cannot be looked up, or says nothing, is not judged.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from numbers import Real
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar, Union
+
+from zoo.errors import UserError, one_of, suggest
+from zoo.support.near import near
+from zoo.support.text import printable
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_LONGEST = 60  # characters of a value that a message shows
+
+_NAMES: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    os.PathLike: "a path",
+    type(None): "None",
+    type: "a class",
+    object: "anything",
+}
+
+_NUMBERS = {"integer": "whole numbers", "floating": "floats", "number": "numbers"}
+
+
+class Between(NamedTuple):
+    """Numbers that an argument may have, both ends among them."""
+
+    least: float
+    most: float = float("inf")
+
+    def __str__(self) -> str:
+        endless = self.most == float("inf")
+        return f"{self.least} or more" if endless else f"from {self.least} to {self.most}"
+
+
+Count = Annotated[int, Between(1)]
+"""How many of something: 1 or more."""
+
+Natural = Annotated[int, Between(0)]
+"""How many of something: 0 or more."""
+
+Workers = Annotated[int, Between(0, 1024)]
+"""Processes beside this one."""
+
+Share = Annotated[float, Between(0, 1)]
+"""A part of a whole."""
+
+
+class _MisfitError(Exception):
+    """A value is not of a type."""
+
+
+def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return a function that refuses arguments that are not as they are annotated.
+
+    Raises:
+        UserError: when it is called with one.
+    """
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def hints() -> dict[str, Any]:
+        return _hints(function)
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            return function(*args, **kwargs)  # which says what Python says
+        for name, value in given.arguments.items():
+            if name in hints():
+                many = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+                one: Any = hints()[name]
+                wanted = types.GenericAlias(tuple, (one, ...)) if many else one
+                given.arguments[name] = _argument(function, name, wanted, value)
+        return function(*given.args, **given.kwargs)
+
+    return call
+
+
+def choose(what: str, value: str, known: Iterable[str]) -> str:
+    """Return a value that is one of those known.
+
+    Raises:
+        UserError: it is none of them.
+    """
+    known = list(known)
+    if value not in known:
+        hint = suggest(near(value, known)) or f"; there are {', '.join(known)}"
+        raise UserError(f"there is no {what} {printable(repr(value))}{hint}")
+    return value
+
+
+def must_be(wanted: str, value: Any) -> str:
+    """Return "must be x, not y" of a value of any type."""
+    return f"must be {wanted}, not {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    """Return a value in a few printable characters, or of which type it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is not None and not isinstance(value, bool | int | float | str | bytes):
+        name = type(value).__name__
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            kind = str(value.dtype).removeprefix("torch.")
+            return f"{kind} of shape {tuple(value.shape)}"
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    try:
+        text = printable(repr(value))
+    except ValueError:  # an int of more digits than Python writes
+        return "a whole number of thousands of digits"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _argument(function: Callable[..., Any], name: str, wanted: Any, value: Any) -> Any:
+    try:
+        return _fit(wanted, value)
+    except _MisfitError:
+        where = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
+        hint = _meant(wanted, value)
+        raise UserError(f"{where}(): {name} {must_be(_said(wanted), value)}{hint}") from None
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """Return the types of the parameters, but for those that cannot be looked up at runtime."""
+    plain = inspect.unwrap(function)
+    found: dict[str, Any] = {}
+    scope = dict(plain.__globals__)
+    for name, annotation in plain.__annotations__.items():
+        one = types.SimpleNamespace(__annotations__={name: annotation}, __module__=None)
+        try:
+            found |= typing.get_type_hints(one, scope, include_extras=True)
+        except Exception:  # noqa: BLE001 - what is there for type checkers only may say anything
+            continue
+    found.pop("return", None)
+    return found
+
+
+def _meaning(wanted: Any) -> Any:
+    """Return what an alias made by a ``type`` statement stands for, as NumPy 2.5's NDArray is."""
+    alias = typing.get_origin(wanted) or wanted
+    stands_for = getattr(alias, "__value__", None)
+    if stands_for is None:
+        return wanted
+    inner = typing.get_args(wanted)
+    return _meaning(stands_for[inner] if inner else stands_for)
+
+
+# ---- whether a value fits
+
+
+def _fit(wanted: Any, value: Any) -> Any:
+    """Return a value as a type promises it; raise _MisfitError if it is none of that type."""
+    wanted = _meaning(wanted)
+    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (Union, types.UnionType):
+        return _fit_one(inner, value)
+    if origin is Annotated:
+        return _fit_between(_fit(inner[0], value), inner[1:])
+    if origin is Literal:
+        return _require(any(type(value) is type(one) and value == one for one in inner), value)
+    if wanted in (int, float, str, bool, None, type(None)):
+        return _fit_plain(wanted, value)
+    if (origin or wanted) in (Path, os.PathLike):
+        return _require(isinstance(value, str | os.PathLike) and _is_text(value), value)
+    if _is_array(origin):
+        array: type = origin
+        return _require(isinstance(value, array) and _has_dtype(inner, value), value)
+    if isinstance(origin, type):
+        return _fit_container(origin, inner, value)
+    if wanted is Any or getattr(wanted, "_is_protocol", False):
+        return value  # from Python 3.11 on, Any is a class
+    if isinstance(wanted, type):
+        plain: type = wanted
+        return _require(isinstance(value, plain), value)
+    return value  # it says nothing that can be asked for
+
+
+def _require(fits: bool, value: Any) -> Any:
+    if not fits:
+        raise _MisfitError
+    return value
+
+
+def _fit_one(choices: Iterable[Any], value: Any) -> Any:
+    for choice in choices:
+        try:
+            return _fit(choice, value)
+        except _MisfitError:
+            continue
+    raise _MisfitError
+
+
+def _fit_between(value: Any, limits: Iterable[Any]) -> Any:
+    for limit in limits:
+        if isinstance(limit, Between):
+            _require(limit.least <= value <= limit.most, value)
+    return value
+
+
+def _fit_plain(wanted: Any, value: Any) -> Any:
+    is_bool = isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")  # NumPy's
+    if wanted is bool:
+        return bool(_require(is_bool, value))
+    if is_bool or wanted in (None, type(None)):
+        return _require(value is None and wanted in (None, type(None)), value)
+    if wanted is int:
+        try:
+            return operator.index(value)
+        except TypeError:
+            raise _MisfitError from None
+    return _require(isinstance(value, Real if wanted is float else str), value)
+
+
+def _fit_container(origin: type, inner: tuple[Any, ...], value: Any) -> Any:
+    """Return a collection whose items fit; an iterator becomes a list."""
+    if issubclass(origin, Mapping):
+        _require(isinstance(value, Mapping), value)
+        for pair in value.items():
+            for of_type, one in zip(inner, pair, strict=False):
+                _fit(of_type, one)
+        return value
+    if origin not in (Iterable, Sequence, list, tuple, Set):
+        return _require(isinstance(value, origin), value)
+    wrong = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
+    if wrong or (origin is not Iterable and isinstance(value, Set)):
+        raise _MisfitError
+    items = value if isinstance(value, list | tuple) else list(value)
+    fitted = [_fit(inner[0], item) for item in items] if inner else items
+    same = all(one is other for one, other in zip(fitted, items, strict=True))
+    return items if same else fitted
+
+
+def _is_text(path: Any) -> bool:
+    return isinstance(os.fspath(path), str)
+
+
+def _is_array(origin: Any) -> bool:
+    """Tell NumPy's arrays without importing NumPy, for which the command does not wait."""
+    return getattr(origin, "__module__", "") == "numpy" and origin.__name__ == "ndarray"
+
+
+def _has_dtype(inner: tuple[Any, ...], value: Any) -> bool:
+    """Tell whether the numbers of an array are of a kind, or can be made so: 64 bits or 32."""
+    import numpy as np
+
+    scalar = _scalar(inner)
+    if not isinstance(scalar, type):
+        return True
+    if scalar in (np.integer, np.floating, np.number):
+        return np.issubdtype(value.dtype, scalar)
+    return np.can_cast(value.dtype, scalar, "same_kind")
+
+
+def _scalar(inner: tuple[Any, ...]) -> Any:
+    """Return X of NDArray[X], without what X is of."""
+    for one in inner:
+        if getattr(typing.get_origin(one), "__name__", "") == "dtype":
+            (scalar,) = typing.get_args(one)
+            return typing.get_origin(scalar) or scalar
+    return None
+
+
+# ---- types in words
+
+
+def _said(wanted: Any) -> str:
+    """Return a type in words."""
+    wanted = _meaning(wanted)
+    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (Union, types.UnionType):
+        return one_of(list(dict.fromkeys(map(_said, inner))))
+    if origin is Annotated:
+        return " ".join([_said(inner[0]), *(str(one) for one in inner[1:])])
+    if origin is Literal:
+        return one_of([repr(one) for one in inner])
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a dict"
+    if origin in (Iterable, Sequence, list, tuple, Set):
+        return "a list" + (f" of which each is {_said(inner[0])}" if inner[:1] != (Any,) else "")
+    if _is_array(origin):
+        name = getattr(_scalar(inner), "__name__", "")
+        return "a NumPy array" + (f" of {_NUMBERS.get(name, name)}" if name else "")
+    named = origin or wanted
+    return _NAMES.get(named) or str(getattr(named, "__name__", named))
+
+
+def _meant(wanted: Any, value: object) -> str:
+    """Return a hint where a text is nearly one of those that are allowed."""
+    known = [one for one in typing.get_args(wanted) if isinstance(one, str)]
+    literal = typing.get_origin(wanted) is Literal and isinstance(value, str)
+    return suggest(near(str(value), known)) if literal else ""

@@ -1,0 +1,317 @@
+"""Files that are read only where they are files, and written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import sys
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from zoo.errors import MachineError, UserError
+from zoo.support.text import printable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from zoo.progress import Reporter
+
+MOST_TEXT = 64 << 20
+"""Bytes of a text that is read whole, such as JSON: more than any run or list here has."""
+
+
+_WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
+_WRONG_NAMES |= {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
+"""What the system says of a path that the user should have written otherwise."""
+
+if sys.platform != "win32":
+    import fcntl
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a regular file for reading, or a link to one.
+
+    A FIFO would wait for a writer, a device may never end: neither is opened.
+
+    Raises:
+        OSError: there is no such file, it cannot be read, or it is something else than a file.
+    """
+    # O_NONBLOCK: between a look at the path and the opening, the file could become a FIFO.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    check_regular(path)
+    number = os.open(path, flags)
+    try:
+        _check_mode(os.fstat(number).st_mode, path)
+        return os.fdopen(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what is not a regular file, before a library opens it.
+
+    Raises:
+        OSError: there is no such file, or it is something else than a file.
+    """
+    _check_mode(Path(path).stat().st_mode, path)
+
+
+def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a folder", os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "is not a regular file", os.fspath(path))
+
+
+def read_bytes(path: str | os.PathLike[str], at_most: int) -> bytes:
+    """Return the content of a regular file that has at most so many bytes.
+
+    Raises:
+        OSError: the file cannot be read, is no regular file, or is larger.
+    """
+    with open_regular(path) as file:
+        data = file.read(at_most + 1)
+    if len(data) > at_most:
+        raise OSError(errno.EFBIG, f"is larger than {at_most:,} bytes", os.fspath(path))
+    return data
+
+
+def read_text(
+    path: str | os.PathLike[str],
+    at_most: int = MOST_TEXT,
+    *,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+) -> str:
+    """Return the text of a regular file of at most so many bytes; a line ends in ``\\n``.
+
+    Raises:
+        OSError: the file cannot be read, is no regular file, or is larger.
+        UnicodeDecodeError: it has other bytes than text, and ``errors`` is strict.
+    """
+    data = io.BytesIO(read_bytes(path, at_most))
+    return io.TextIOWrapper(data, encoding=encoding, errors=errors).read()
+
+
+def read_json(path: str | os.PathLike[str], at_most: int = MOST_TEXT) -> Any:
+    """Return what the JSON in a regular file of at most so many bytes says.
+
+    Raises:
+        OSError: the file cannot be read, is no regular file, or is larger.
+        ValueError, RecursionError: it is not JSON, or nested too deeply.
+    """
+    return json.loads(read_text(path, at_most))
+
+
+def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
+    """Return the array in an ``.npy`` file; one that promises more than the file holds is refused.
+
+    Raises:
+        Exception: of a damaged file NumPy says anything.
+    """
+    import numpy as np
+
+    check_regular(path)
+    found = np.load(path, mmap_mode="r", allow_pickle=False)  # a map cannot be longer than its file
+    if not isinstance(found, np.ndarray):
+        raise ValueError("not an .npy file")
+    return np.array(found)
+
+
+def check_stored(path: str | os.PathLike[str]) -> None:
+    """Refuse a zip file that unpacks to more than it is, before anything in it is read.
+
+    torch.save and np.savez store their parts as they are. A part that is compressed, or parts that
+    overlap, could take any amount of memory.
+
+    Raises:
+        OSError: the file cannot be read, or is no regular file.
+        ValueError, zipfile.BadZipFile: it is refused, or is no zip file.
+    """
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        parts = archive.infolist()
+        for part in parts:
+            if part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size:
+                raise ValueError(f"its part {part.filename[:60]!r} is compressed")
+        if sum(part.file_size for part in parts) > os.fstat(file.fileno()).st_size:
+            raise ValueError("its parts are larger than the file")
+
+
+def file_digest(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal.
+
+    Raises:
+        OSError: the file cannot be read, or is no regular file.
+    """
+    whole = hashlib.sha256()
+    with open_regular(path) as file:
+        while block := file.read(1 << 20):
+            whole.update(block)
+    return whole.hexdigest()
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file beside its place, flush it to the disk and rename it into it.
+
+    Whatever ends the process leaves the old file or the new one; others may write it meanwhile.
+    What a SIGKILL leaves beside it, :func:`remove_left_over` removes.
+
+    Raises:
+        OSError: if that is impossible; nothing is left behind.
+    """
+    temporary, file = _open_temporary(path)
+    try:
+        with file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            if os.name == "nt":  # where an open file cannot be renamed
+                file.close()
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _open_temporary(path: Path) -> tuple[Path, BinaryIO]:
+    """Open a hidden file beside a place, locked for as long as it is open."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        file = temporary.open("xb")
+        with suppress(OSError):  # a file system without locks: nothing is swept there
+            _lock(file, wait=True)
+        if temporary.exists():  # not swept before it was locked
+            return temporary, file
+        file.close()
+
+
+def remove_left_over(path: Path) -> None:
+    """Remove what writes of ``path`` that were killed left beside it.
+
+    The file of a write that goes on is locked, and stays.
+    """
+    left = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{32}\.tmp")
+    with suppress(OSError), os.scandir(path.absolute().parent) as entries:
+        for entry in [entry for entry in entries if left.fullmatch(entry.name)]:
+            with suppress(OSError), open_regular(entry.path) as file:
+                _lock(file, wait=False)
+                if os.name == "nt":  # where nobody can remove a file that is open
+                    file.close()
+                Path(entry.path).unlink()
+
+
+def _lock(file: BinaryIO, wait: bool) -> None:
+    """Lock a file until it is closed; without ``wait``, raise OSError if somebody else has."""
+    if sys.platform != "win32":
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process at a time replace files of a folder that belong together.
+
+    Leaves no lock file, and is for moments: who waits is not told. Windows, and some disks of a
+    network, lock no folders; nobody waits there.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def alone(path: Path, reporter: Reporter) -> Iterator[None]:
+    """Make the folder of ``path``, and keep every other process from making ``path`` meanwhile.
+
+    Waits for a process that is at it. The empty lock file ``.<name>.lock`` is left behind: to
+    remove it would let two processes in.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_name(f".{path.name}.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            reporter.say(f"{path}: another process is at it; waiting for that")
+            lock.acquire()
+    except (OSError, ValueError, NotImplementedError) as error:  # a null byte; no locks there
+        raise cannot_write(path, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_folder(path: Path) -> None:
+    """Refuse, before hours of work, a file that could not be written.
+
+    Removes what is left over beside it, see :func:`remove_left_over`.
+
+    Raises:
+        UserError: its folder is not there or cannot be written, or it is a folder itself.
+    """
+    shown = printable(str(path))
+    try:
+        folder = path.absolute().parent
+        if path.is_dir():
+            raise UserError(f"{shown}: a folder is there; give another name, or move it away")
+        if not folder.is_dir():
+            raise UserError(f"{shown}: there is no folder {printable(str(folder))}; make it first")
+        if _is_run(folder):
+            raise UserError(f"{shown}: that is the folder of a run, whose files are its own")
+        remove_left_over(path)
+        trial, file = _open_temporary(path)  # by a name as long as the one that it will have
+        file.close()
+        trial.unlink(missing_ok=True)
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:  # a null byte is the latter
+        raise cannot_write(path, error) from error
+
+
+def _is_run(folder: Path) -> bool:
+    kept = ("result.json", "checkpoint.pt", "metrics.jsonl")
+    return (folder / "config.yaml").is_file() and any((folder / n).is_file() for n in kept)
+
+
+def is_wrong_name(error: Exception) -> bool:
+    """Tell whether an error of a file says that no machine could have one of that name there."""
+    return getattr(error, "errno", errno.EINVAL) in _WRONG_NAMES  # a null byte is a ValueError
+
+
+def cannot_write(path: Path, error: Exception) -> UserError:
+    """Return in one message why the disk did not take a file or folder.
+
+    It is the machine's fault, a :class:`zoo.errors.MachineError`, unless no machine could have
+    written a file of that name.
+    """
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return MachineError(
+            f"{printable(str(path))}: no room left on the disk; make room and run again"
+        )
+    kind = UserError if is_wrong_name(error) else MachineError
+    reason = getattr(error, "strerror", None) or error
+    return kind(f"{str(path)!r}: cannot be written ({reason})")

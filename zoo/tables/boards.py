@@ -1,0 +1,237 @@
+"""Results -> experiments, and the experiments on one data set -> a board."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from zoo.comparing.spread import Score, average
+from zoo.errors import UserError
+from zoo.evaluation.names import MEASURES
+from zoo.runs import choice
+from zoo.runs.records import ResultRecord as Finished
+from zoo.support.checked import checked, choose
+from zoo.support.text import printable
+from zoo.tables import differences
+from zoo.tables.notebook import Shelf, Shown
+
+if TYPE_CHECKING:
+    from zoo.tables.table import Table
+
+Result = dict[str, Any]
+
+_APART = ("backbone", "embedding_size")
+
+
+@dataclass(frozen=True)
+class Row:
+    """An experiment: the runs that differ in nothing but their seed.
+
+    Attributes:
+        results: what each run left, by seed.
+        recall: score by K.
+        features: score by K of the pooled features below the embedding, where it was measured.
+        paper: what the paper reports, by K, in percent.
+        settings: what sets it apart from the other rows, as the command line has it.
+    """
+
+    results: tuple[Result, ...]
+    recall: dict[int, Score]
+    features: dict[int, Score]
+    paper: dict[int, float]
+    settings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the config."""
+        return str(self.results[0]["config"])
+
+    @property
+    def loss(self) -> str:
+        """The loss that it was trained with; a dash if it was not trained."""
+        return self.results[0]["loss"] or "–"
+
+    @property
+    def network(self) -> tuple[str, str]:
+        """The backbone, and the size of the embedding."""
+        return str(self.results[0]["backbone"]), str(self.results[0]["embedding_size"])
+
+    @property
+    def minutes(self) -> float:
+        """Mean minutes of training."""
+        return statistics.fmean(r["seconds"]["training"] for r in self.results) / 60
+
+    @property
+    def measures(self) -> dict[str, Score]:
+        """Score by name of what else was measured, in the order of ``zoo.schema.MEASURES``."""
+        known = [result.get("measures", {}) for result in self.results]
+        return {
+            name: Score(tuple(100 * of_run[name] for of_run in known if name in of_run))
+            for name in MEASURES
+            if any(name in of_run for of_run in known)
+        }
+
+    @property
+    def note(self) -> str | None:
+        """How it was chosen on classes that were held back; None if none were."""
+        return choice.note(self.results)
+
+
+@dataclass(frozen=True, repr=False)
+class Board(Shown):
+    """The experiments on one data set, best first.
+
+    Attributes:
+        title: the data set; with its fingerprint where another would have the same title.
+        size: how many classes and images were searched, as far as that is known.
+        ks: every K that one of the rows has.
+        rows: sorted by the first K.
+        shared: settings of all rows that say nothing else, where they differ in some.
+    """
+
+    title: str
+    size: str
+    ks: tuple[int, ...]
+    rows: tuple[Row, ...]
+    shared: tuple[str, ...] = ()
+
+    def _as_tables(self) -> list[Table]:
+        from zoo.tables import listed
+
+        return [listed.table(self)]
+
+    @property
+    def heading(self) -> str:
+        """The title, and how large the data set is."""
+        return f"{self.title}: {self.size}" if self.size else self.title
+
+
+@checked
+def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> Shelf[Board]:
+    """Sort results into boards; data sets of the same name but other images are kept apart.
+
+    Args:
+        results: what runs left.
+        apart: what else has boards of its own: ``backbone``, ``embedding_size``.
+    """
+    for what in apart:
+        choose("column", what, _APART)
+    groups: dict[tuple[Any, ...], list[Result]] = {}
+    for result in (results := check_results(results)):
+        key = (*identity(result), *(result[what] for what in apart))
+        groups.setdefault(key, []).append(result)
+    made: Shelf[Board] = Shelf()
+    for data, title in titles(results).items():
+        for key in sorted(key for key in groups if key[:2] == data):
+            made.append(_board(title, groups[key]))
+    return made
+
+
+def check_results(results: Iterable[Result]) -> list[Result]:
+    """Return what runs left.
+
+    Raises:
+        UserError: one of them is something else.
+    """
+    checked = list(results)
+    for i, result in enumerate(checked):
+        try:
+            Finished.model_validate(result)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UserError(
+                printable(f"results[{i}] is not the result of a run: {where}: {first['msg']}")
+            ) from error
+    return checked
+
+
+def identity(result: Result) -> tuple[str, str]:
+    """Return what tells data sets apart: the name, and the fingerprint of the images."""
+    data = result["dataset"]
+    return data["name"], data.get("fingerprint", "")
+
+
+def titles(results: Iterable[Result]) -> dict[tuple[str, str], str]:
+    """Return what each data set is called, in the order of what they are called.
+
+    By its folder, if one was given; with its fingerprint where another is called the same.
+    """
+    folders: dict[tuple[str, str], str] = {}
+    for result in results:
+        data = identity(result)
+        folders[data] = folders.get(data) or result["dataset"].get("folder", "")
+    called = {d: f"{folder} ({d[0]})" if folder else d[0] for d, folder in folders.items()}
+    alike = Counter(called.values())
+    return {
+        data: f"{title} ({data[1]})" if alike[title] > 1 else title
+        for data, title in sorted(called.items(), key=lambda one: (one[1], one[0]))
+    }
+
+
+def experiments(results: Iterable[Result], by_name: bool = True) -> list[tuple[Result, ...]]:
+    """Return the runs of each experiment, by seed: they differ in nothing else.
+
+    Args:
+        results: what runs left.
+        by_name: whether the same settings under another name are another experiment.
+    """
+    groups: dict[tuple[str, ...], dict[int, Result]] = {}
+    for result in results:
+        selection = json.dumps(result.get("selection"), sort_keys=True)
+        name = result["config"] if by_name else ""
+        groups.setdefault((name, result["digest"], selection), {})[result["seed"]] = result
+    return [tuple(runs[seed] for seed in sorted(runs)) for runs in groups.values()]
+
+
+def rows(found: Sequence[tuple[Result, ...]]) -> tuple[list[Row], tuple[str, ...]]:
+    """Return experiments as rows of which no two look alike, and the settings that most share."""
+    known = [next((r["settings"] for r in runs if r.get("settings")), None) for runs in found]
+    own, shared = differences.find(known)
+    made = [_row(runs, settings) for runs, settings in zip(found, own, strict=True)]
+    return _told_apart(made), tuple(shared)
+
+
+def size_of(results: Iterable[Result]) -> str:
+    """Return how large a data set is, as far as a result says so."""
+    found: dict[str, Any] = {}
+    for result in results:
+        found |= result["dataset"]
+    known = [f"{found[what]:,} {what}" for what in ("classes", "images") if found.get(what)]
+    return ", ".join(known)
+
+
+def _board(title: str, results: Sequence[Result]) -> Board:
+    made, shared = rows(experiments(results))
+    ks = tuple(sorted({k for row in made for k in row.recall}))
+    made.sort(key=lambda row: (-row.recall[min(row.recall)].mean, row.name))
+    return Board(title, size_of(results), ks, tuple(made), shared)
+
+
+def _told_apart(found: Sequence[Row]) -> list[Row]:
+    """Return rows of which no two look alike: if need be, they show their digest."""
+    looks = [(row.name, row.settings, row.loss, row.network, row.note) for row in found]
+    alike = Counter(looks)
+    return [
+        replace(row, settings=(*row.settings, f"digest {row.results[0]['digest']}"))
+        if alike[look] > 1
+        else row
+        for row, look in zip(found, looks, strict=True)
+    ]
+
+
+def _row(results: Sequence[Result], settings: Iterable[str]) -> Row:
+    paper = (results[0].get("paper") or {}).get("recall", {})
+    return Row(
+        tuple(results),
+        average([r["recall"] for r in results]),
+        average([r["recall_of_features"] for r in results if "recall_of_features" in r]),
+        {int(k): v for k, v in paper.items() if v is not None},
+        tuple(settings),
+    )

@@ -1,0 +1,146 @@
+"""In which settings the experiments of a board differ: what their names do not tell."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from zoo.support.values import as_setting
+
+_IN_COLUMNS = {"dataset", "loss", "model.backbone", "model.embedding_size"}
+_PATHS = ("root", "weights")  # what else sets runs apart, their digest tells
+_OF_TRAINING = ("loss", "miner", "sampler", "optimizer", "schedule", "train")
+
+
+class _Key(NamedTuple):
+    """A setting: another loss's scale is another setting.
+
+    Attributes:
+        path: dotted, as on the command line.
+        owners: path and name of each component that it is part of.
+    """
+
+    path: str
+    owners: tuple[tuple[str, str], ...]
+
+
+class Differences(NamedTuple):
+    """What sets experiments apart.
+
+    Attributes:
+        own: of each experiment, its settings as the command line has them, such as
+            ``loss.scale=16``; those that most of them share are left out.
+        shared: what those are.
+    """
+
+    own: list[list[str]]
+    shared: list[str]
+
+
+def find(experiments: Sequence[Mapping[str, Any] | None]) -> Differences:
+    """Return in what experiments differ, but for what has a column of its own.
+
+    Args:
+        experiments: the settings of each, as ``Config.settings`` returns them; None where they are
+            not known.
+    """
+    found = [dict(_leaves(_relevant(settings or {}))) for settings in experiments]
+    known = [leaves for leaves in found if leaves]
+    keys = dict.fromkeys(key for leaves in known for key in leaves)
+    differing = [key for key in keys if key.path not in _IN_COLUMNS and _differs(key, known)]
+    usual = {key: _usual(key, known) for key in differing}
+    shared = [_shown(key, value) for key, value in usual.items() if value is not None]
+    return Differences([_own(leaves, usual) for leaves in found], shared)
+
+
+def between(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return what one has instead of another, such as ``images.crop=28 instead of null``.
+
+    Args:
+        one: settings of an experiment, or a part of them.
+        other: those of the other.
+    """
+    mine, theirs = dict(_leaves(one)), dict(_leaves(other))
+    return [
+        f"{_shown(key, mine.get(key, 'null'))} instead of {_value(theirs.get(key, 'null'))}"
+        for key in dict.fromkeys([*mine, *theirs])
+        if mine.get(key) != theirs.get(key) and _can_have(key, mine) and _can_have(key, theirs)
+    ]
+
+
+def _own(leaves: Mapping[_Key, str], usual: Mapping[_Key, str | None]) -> list[str]:
+    """Return the settings of an experiment that are not the usual ones."""
+    if not leaves and usual:
+        return ["not recorded"]
+    return [_shown(k, leaves[k]) for k, v in usual.items() if k in leaves and leaves[k] != v]
+
+
+def _relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those of a training that did not take place."""
+    if isinstance(settings.get("evaluate"), Mapping):  # left out of a run that holds nothing back
+        settings = {**settings, "evaluate": {"validation": None, **settings["evaluate"]}}
+    train = settings.get("train")
+    if not isinstance(train, Mapping) or train.get("iterations") != 0:
+        return dict(settings)
+    kept = {key: value for key, value in settings.items() if key not in _OF_TRAINING}
+    return {**kept, "train": {"iterations": 0}}
+
+
+def _leaves(
+    data: Mapping[str, Any], path: str = "", owners: tuple[tuple[str, str], ...] = ()
+) -> Iterator[tuple[_Key, str]]:
+    """Yield every setting and its value as JSON; ``loss: {name: ice}`` has ice at ``loss``."""
+    for key, value in data.items():
+        inner = f"{path}.{key}" if path else key
+        if not isinstance(value, Mapping) or not value:
+            yield _Key(inner, owners), json.dumps(_without_folder(key, value))
+        elif "name" not in value:
+            yield from _leaves(value, inner, owners)
+        else:
+            name = json.dumps(value["name"])
+            rest = {k: v for k, v in value.items() if k != "name"}
+            yield _Key(inner, owners), name
+            yield from _leaves(rest, inner, (*owners, (inner, name)))
+
+
+def _without_folder(key: str, value: Any) -> Any:
+    """Return a setting; of a file or folder only its name, as it is the same from anywhere."""
+    is_path = key in _PATHS and isinstance(value, str)
+    return PurePath(value).name or value if is_path else value
+
+
+def _differs(key: _Key, known: Sequence[Mapping[_Key, str]]) -> bool:
+    """Tell whether those that can have a setting have several values; none is one as well."""
+    return len({leaves.get(key) for leaves in known if _can_have(key, leaves)}) > 1
+
+
+def _can_have(key: _Key, leaves: Mapping[_Key, str]) -> bool:
+    """Tell whether an experiment has the components that a setting is part of.
+
+    Arguments that are null by default are missing where nobody gave them.
+    """
+    outer = [(_Key(path, key.owners[:i]), name) for i, (path, name) in enumerate(key.owners)]
+    return key in leaves or (bool(outer) and all(leaves.get(k) == name for k, name in outer))
+
+
+def _usual(key: _Key, known: Sequence[Mapping[_Key, str]]) -> str | None:
+    """Return the value that most have, if most have the component; None if there is none.
+
+    So there is one at most for a path, and it can be told without the component. It takes three:
+    of two, each is better told its own.
+    """
+    values = Counter(leaves[key] for leaves in known if key in leaves)
+    total = values.total()
+    value, count = values.most_common(1)[0]
+    return value if 2 * total > len(known) and 2 * count > total and count > 2 else None
+
+
+def _shown(key: _Key, value: str) -> str:
+    return f"{key.path}={_value(value)}"
+
+
+def _value(value: str) -> str:
+    return as_setting(json.loads(value))

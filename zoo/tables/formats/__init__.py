@@ -1,0 +1,1 @@
+"""A table in each format; ``narrow`` fits one to a terminal, ``escape`` is LaTeX's."""

@@ -1,0 +1,100 @@
+"""A table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.console import Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from zoo.tables.formats import narrow
+from zoo.tables.table import Cell, Grid, GridLine, Table, layout
+
+RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_GAP = 2  # spaces between columns
+
+
+def render(table: Table, width: int | None = None, highlight: str | None = None) -> Group:
+    """Return a table for the terminal.
+
+    Args:
+        table: the table.
+        width: the characters that there is room for; by default as many as it takes. Data sets for
+            which there is no room beside each other stand below each other.
+        highlight: the name of a run, whose row stands out.
+    """
+    grid = layout(table)
+    cells = _texts(grid)
+    if width is not None and narrow.width_of(cells) > width:
+        grid = layout(table, stacked=True)
+        numbers = [i for i, head in enumerate(grid.heads) if head.number]
+        cells = narrow.fit(_texts(grid), numbers, width)
+        if narrow.width_of(cells) > width and len(table.groups) > 1:
+            parts = [render(_part(table, i), width, highlight) for i in range(len(table.groups))]
+            return Group(*(line for part in parts for line in (part, Text())))
+    shown = RichTable(box=None, pad_edge=False)
+    for head, text in zip(grid.heads, cells[0], strict=True):
+        shown.add_column(text, justify="right" if head.number else "left", overflow="fold")
+    for line, texts in zip(grid.lines, cells[1:], strict=True):
+        if line.rule:
+            shown.add_row()
+        found = any(r["run"] == highlight for e in line.line.experiments for r in e.results)
+        style = "dim" if line.below else "cyan" if found else ""
+        shown.add_row(*_cells(line, texts), style=style)
+    above = [_spans(grid, cells)] if grid.spans else []
+    below = [Text(_note(mark, note), style="dim") for mark, note in grid.notes]
+    return Group(Text(grid.title, style="bold"), *above, shown, *below)
+
+
+def _part(table: Table, i: int) -> Table:
+    """Return a table with the columns of one data set only."""
+    lines = tuple(replace(line, entries=line.entries[i : i + 1]) for line in table.lines)
+    title = f"{table.groups[i].title}. {table.title}"
+    return replace(table, title=title, groups=table.groups[i : i + 1], lines=lines)
+
+
+def _texts(grid: Grid) -> list[list[str]]:
+    """Return the heads and all lines as text; the digits of a column stand below each other."""
+    hang = [
+        max(len(line.cells[i].marks) for line in grid.lines) if head.number else 0
+        for i, head in enumerate(grid.heads)
+    ]
+    heads = [head.text + " " * room for head, room in zip(grid.heads, hang, strict=True)]
+    return [heads, *(list(map(_marked, line.cells, hang)) for line in grid.lines)]
+
+
+def _marked(cell: Cell, room: int) -> str:
+    """Return the text of a cell, its marks behind the first line."""
+    first, *others = cell.text.split("\n")
+    marks = cell.marks.translate(RAISED).ljust(room)
+    return "\n".join([first + marks, *others])
+
+
+def _cells(line: GridLine, texts: Sequence[str]) -> list[Text]:
+    """Return the cells; what is indented or a deviation is less than what is above it."""
+    found = []
+    for cell, text in zip(line.cells, texts, strict=True):
+        parts = [
+            Text(part, "dim" if part.startswith(("  ", "±", "(")) else "bold" if cell.best else "")
+            for part in text.split("\n")
+        ]
+        found.append(Text("\n").join(parts))
+    return found
+
+
+def _spans(grid: Grid, cells: Sequence[Sequence[str]]) -> Text:
+    """Return the titles above several columns, in the middle of them."""
+    columns = zip(*cells, strict=True)
+    widths = [max(map(len, "\n".join(column).split("\n"))) for column in columns]
+    found, at = [], 0
+    for title, count in grid.spans:
+        width = sum(widths[at : at + count]) + _GAP * (count - 1)
+        found.append(title.center(width) if len(title) < width else title[:width])
+        at += count
+    return Text((" " * _GAP).join(found).rstrip(), "bold")
+
+
+def _note(mark: str, note: str) -> str:
+    return f"{mark.translate(RAISED)} {note}" if mark else note

@@ -1,0 +1,309 @@
+"""A table, whatever it is written as: rows of experiments, a group of columns for each data set.
+
+Formats for machines are made from :class:`Table`, those for people from the :class:`Grid` that
+:func:`layout` makes of it: its cells are text, and what a format does to them is markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from zoo.comparing.spread import Score, Spread
+from zoo.evaluation.names import MEASURES
+from zoo.support.text import printable
+from zoo.tables.boards import Row
+from zoo.tables.notebook import Shown
+
+MISSING = "–"
+_FACTS = ("settings", "loss", "backbone", "size", "seeds")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The columns of one data set.
+
+    Attributes:
+        title: the data set.
+        ks: the K of its columns.
+        headed: whether the title stands above the columns.
+    """
+
+    title: str
+    ks: tuple[int, ...]
+    headed: bool = True
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a row has on one data set.
+
+    Attributes:
+        experiment: the runs; None where there are none.
+        paper: what the paper reports, by K, in percent.
+        best: the K at which it is the best.
+        notes: what is to be said of it below the table.
+        comparable: whether it is, with most of its column.
+    """
+
+    experiment: Row | None = None
+    paper: dict[int, float] = field(default_factory=dict)
+    best: frozenset[int] = frozenset()
+    notes: tuple[str, ...] = ()
+    comparable: bool = True
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table.
+
+    Attributes:
+        title: what it is called.
+        entries: one for each group.
+        block: rows of different blocks have a rule between them.
+    """
+
+    title: str
+    entries: tuple[Entry, ...]
+    block: int = 0
+
+    @property
+    def experiments(self) -> list[Row]:
+        """The experiments in it."""
+        return [entry.experiment for entry in self.entries if entry.experiment]
+
+
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
+    """A table.
+
+    Attributes:
+        title: what is in it.
+        shape: "runs", or the shape that it has the rows of.
+        head: what stands above the titles of the rows.
+        groups: the columns.
+        lines: the rows.
+        facts: whether columns tell of an experiment's settings, loss, network, seeds and minutes.
+        paper: whether the paper's values have lines of their own.
+        remarks: what is said below of all of it.
+        spread: what stands behind ±.
+        digits: decimals of a score.
+    """
+
+    title: str
+    shape: str
+    head: str
+    groups: tuple[Group, ...]
+    lines: tuple[Line, ...]
+    facts: bool = False
+    paper: bool = False
+    remarks: tuple[str, ...] = ()
+    spread: Spread = "std"
+    digits: int = 2
+
+    def _as_tables(self) -> list[Table]:
+        return [self]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is said below of some rows, each once; their marks are numbers from 1."""
+        entries = (entry for line in self.lines for entry in line.entries)
+        return list(dict.fromkeys(note for entry in entries for note in entry.notes))
+
+    def marks(self, entry: Entry) -> tuple[int, ...]:
+        """Return the numbers of what is said of an entry."""
+        notes = self.notes
+        return tuple(sorted(notes.index(note) + 1 for note in entry.notes))
+
+
+def shared_network(rows: Iterable[Row]) -> dict[str, str]:
+    """Return what all rows have in common of their network, in words, by column."""
+    networks = [row.network for row in rows]
+    backbones, sizes = ({network[i] for network in networks} for i in (0, 1))
+    shared = {"backbone": next(iter(backbones))} if len(backbones) == 1 else {}
+    return shared | ({"size": f"{next(iter(sizes))}-d"} if len(sizes) == 1 else {})
+
+
+class Cell(NamedTuple):
+    """A cell: its text, what is raised behind it, and whether it is the best of its column."""
+
+    text: str
+    marks: str = ""
+    best: bool = False
+
+
+class Head(NamedTuple):
+    """The head of a column; ``group`` is the title that stands above several, or nothing."""
+
+    text: str
+    number: bool
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class GridLine:
+    """A line of cells.
+
+    Attributes:
+        cells: one for each head.
+        line: the row that it belongs to.
+        below: whether it only adds to the line above it.
+        rule: whether a rule stands above it.
+    """
+
+    cells: tuple[Cell, ...]
+    line: Line
+    below: bool = False
+    rule: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as text.
+
+    Attributes:
+        title: what is in it.
+        heads: of the columns.
+        lines: of the rows.
+        notes: what is said below, each with its mark; remarks have none.
+    """
+
+    title: str
+    heads: tuple[Head, ...]
+    lines: tuple[GridLine, ...]
+    notes: tuple[tuple[str, str], ...]
+
+    @property
+    def spans(self) -> list[tuple[str, int]]:
+        """The titles that stand above columns, and above how many; empty if there are none."""
+        found: list[tuple[str, int]] = []
+        for head in self.heads:
+            if found and found[-1][0] == head.group:
+                found[-1] = (head.group, found[-1][1] + 1)
+            else:
+                found.append((head.group, 1))
+        return found if any(title for title, _ in found) else []
+
+
+def layout(table: Table, stacked: bool = False) -> Grid:
+    """Return a table as cells of text, without columns for a network that all rows have.
+
+    Args:
+        table: the table.
+        stacked: whether settings stand below the name, not in a column.
+    """
+    shared = shared_network(row for line in table.lines for row in line.experiments)
+    facts = [fact for fact in _FACTS if table.facts and fact not in shared]
+    if stacked or not any(_settings(line) for line in table.lines):
+        facts = [fact for fact in facts if fact != "settings"]
+    heads = [Head(table.head, False), *(Head(fact, fact in ("size", "seeds")) for fact in facts)]
+    for group in table.groups:
+        above = printable(group.title) if group.headed else ""
+        heads += [Head(f"{'' if above else 'R@'}{k}", True, above) for k in group.ks]
+    heads += [Head(MEASURES[name], True) for name in _measured(table)]
+    heads += [Head("minutes", True)] * table.facts
+    lines = tuple(_lines(table, facts, stacked))
+    return Grid(printable(table.title), tuple(heads), lines, tuple(_below(table)))
+
+
+def _lines(table: Table, facts: list[str], stacked: bool) -> Iterator[GridLine]:
+    """Yield the line of each row, and those below it for features and paper."""
+    block = table.lines[0].block if table.lines else 0
+    for line in table.lines:
+        settings = _settings(line) if stacked and table.facts else ()
+        title = "\n  ".join(map(printable, [line.title, *settings]))
+        everywhere = {table.marks(entry) for entry in line.entries if entry.experiment}
+        alike = len(everywhere) == 1
+        marks = _shown(*everywhere) if alike else ""
+        first = [Cell(title, marks), *(Cell(_fact(line, fact)) for fact in facts)]
+        last = []
+        if table.facts:
+            experiment = line.experiments[0]
+            found = [experiment.measures.get(name) for name in _measured(table)]
+            last = [Cell(_score(table, score)) for score in found]
+            last.append(Cell(f"{experiment.minutes:.1f}"))
+        scores = [
+            cell
+            for group, entry in zip(table.groups, line.entries, strict=True)
+            for cell in _scores(table, group, entry, "" if alike else _shown(table.marks(entry)))
+        ]
+        yield GridLine((*first, *scores, *last), line, rule=line.block != block)
+        block = line.block
+        for name, cells in _added(table, line):
+            blank = [Cell("")] * (len(first) - 1)
+            cells = [Cell(name), *blank, *cells, *[Cell("")] * len(last)]
+            yield GridLine(tuple(cells), line, below=True)
+
+
+def _measured(table: Table) -> list[str]:
+    """Return what else than Recall@K one of the rows has, where columns tell of it."""
+    rows = [row for line in table.lines for row in line.experiments] if table.facts else []
+    return [name for name in MEASURES if any(name in row.measures for row in rows)]
+
+
+def _added(table: Table, line: Line) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield the title and the numbers of what stands below a row."""
+    groups = list(zip(table.groups, line.entries, strict=True))
+    if table.facts and any(experiment.features for experiment in line.experiments):
+        features = [
+            (g, entry.experiment.features if entry.experiment else {}) for g, entry in groups
+        ]
+        cells = [_score(table, scores.get(k)) for group, scores in features for k in group.ks]
+        yield "  pooled features", [Cell(cell) for cell in cells]
+    if table.paper and any(entry.paper for entry in line.entries):
+        yield (
+            "  paper",
+            [Cell(_against_paper(table, e, k)) for group, e in groups for k in group.ks],
+        )
+
+
+def _scores(table: Table, group: Group, entry: Entry, marks: str) -> Iterable[Cell]:
+    recall = entry.experiment.recall if entry.experiment else {}
+    for k in group.ks:
+        yield Cell(_score(table, recall.get(k)), marks if k in recall else "", k in entry.best)
+
+
+def _score(table: Table, score: Score | None) -> str:
+    return score.show(table.spread, table.digits) if score else MISSING
+
+
+def _against_paper(table: Table, entry: Entry, k: int) -> str:
+    """Return the paper's value, and how far the row is above it."""
+    if k not in entry.paper:
+        return MISSING
+    score = entry.experiment.recall.get(k) if entry.experiment else None
+    if score is None:
+        return f"{entry.paper[k]:.1f}"
+    above = round(score.mean - entry.paper[k], table.digits) + 0.0  # which makes 0.0 of -0.0
+    return f"{entry.paper[k]:.1f} ({above:+.{table.digits}f})"
+
+
+def _settings(line: Line) -> tuple[str, ...]:
+    return line.experiments[0].settings if line.experiments else ()
+
+
+def _fact(line: Line, fact: str) -> str:
+    row = line.experiments[0]
+    backbone, size = row.network
+    return printable(
+        {
+            "settings": " ".join(row.settings),
+            "loss": row.loss,
+            "backbone": backbone,
+            "size": size,
+            "seeds": str(len(row.results)),
+        }[fact]
+    )
+
+
+def _below(table: Table) -> Iterator[tuple[str, str]]:
+    """Yield what is said below: what holds for all, and then what the marks mean."""
+    for remark in table.remarks:
+        yield "", printable(remark)
+    for number, note in enumerate(table.notes, start=1):
+        yield str(number), printable(note)
+
+
+def _shown(marks: tuple[int, ...]) -> str:
+    return ",".join(map(str, marks))

@@ -1,0 +1,283 @@
+"""Files become embeddings; those that cannot be read are left out, and told by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+import zoo
+from zoo.config.schema import Images
+from zoo.data.decoding import MAX_PIXELS, load_rgb, why_unreadable
+from zoo.data.pipeline import centre_crops, load, same_planes
+from zoo.data.tree import images_under
+from zoo.errors import UserError
+from zoo.progress import Reporter
+from zoo.support import environment
+from zoo.support.files import cannot_write, replace_file
+from zoo.support.text import counted, printable
+
+if TYPE_CHECKING:
+    from zoo.trained.network import Trained
+
+_LISTED = 10  # unreadable files in an error
+
+
+class Gathered(NamedTuple):
+    """Some files as a network sees them.
+
+    Attributes:
+        root: the folder that the names start from.
+        names: of the files that could be read, in their order.
+        embeddings: float32 (N, d), of length 1.
+        unreadable: of the other files, why they could not be read.
+    """
+
+    root: Path
+    names: list[str]
+    embeddings: NDArray[np.float32]
+    unreadable: dict[str, str]
+
+    def __repr__(self) -> str:
+        left_out = f", {len(self.unreadable):,} unreadable" if self.unreadable else ""
+        size = self.embeddings.shape[-1]
+        return printable(f"<Gathered {self.root}: {len(self.names):,} images, {size}-d{left_out}>")
+
+
+def embed_folder(
+    model: Trained,
+    folder: str | Path,
+    *,
+    batch_size: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    reporter: Reporter | None = None,
+) -> Gathered:
+    """Return the embeddings of all images in a folder and its folders, see ``Trained``."""
+    reporter = reporter or Reporter()
+    root, names = images_of(folder)
+    found = embed_files(
+        model, root, names, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+    )
+    if not found.names:
+        raise UserError(_none_left(printable(str(root)), found.unreadable))
+    return found
+
+
+def images_of(folder: str | Path) -> tuple[Path, list[str]]:
+    """Return a folder, resolved, and the sorted names of the images in it.
+
+    Raises:
+        UserError: there is no such folder, or no image in it.
+    """
+    shown = printable(str(folder))
+    try:
+        root = Path(folder).expanduser().resolve()
+        is_folder, is_there = root.is_dir(), root.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # no permission; ~ of nobody; a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{shown}: {reason}") from error
+    if not is_folder:
+        what = "is a file" if is_there else "does not exist"
+        raise UserError(f"{shown}: {what}; give a folder of images")
+    stray: list[str] = []
+    names = images_under(root, root, stray)
+    if not names:
+        files = f", only {counted(len(stray), 'other file')}" if stray else ""
+        raise UserError(f"{shown}: no images in it{files}")
+    return root, names
+
+
+def embed_files(
+    model: Trained,
+    root: Path,
+    names: Sequence[str],
+    *,
+    batch_size: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    reporter: Reporter,
+) -> Gathered:
+    """Return the embeddings of files, each ``root / name``, prepared as the test images were.
+
+    One batch of images is in memory at a time. For another device than the CPU, processes decode
+    ahead; on a CPU, whose cores the network wants too, threads decode each batch.
+
+    Raises:
+        UserError: images that are not scaled to one size differ in it; the network is broken.
+    """
+    size = batch_size or model.config.evaluate.batch_size
+    workers = _workers(model.device)
+    keys = [range(i, min(i + size, len(names))) for i in range(0, len(names), size)]
+    threads = 1 if workers else environment.cores()
+    files = _Parts(_Files(root, names, max_pixels), model.config.images, threads)
+    rows = np.empty((len(names), model.embedding_size), np.float32)
+    kept: list[str] = []
+    unreadable: dict[str, str] = {}
+    parts = load(files, keys, min(workers, len(keys)), model.device)
+    for part in reporter.track(parts, len(keys), "embedding"):
+        unreadable.update(part.unreadable)
+        if part.names:
+            end = len(kept) + len(part.names)
+            rows[len(kept) : end] = model.embed_pixels(part.pixels)
+            check_finite(model.folder.path, rows[len(kept) : end], part.names.__getitem__)
+            kept += part.names
+    return Gathered(root, kept, rows[: len(kept)], unreadable)
+
+
+def embed_queries(
+    model: Trained,
+    paths: Sequence[Path],
+    *,
+    batch_size: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    reporter: Reporter,
+) -> Gathered:
+    """Return the embeddings of files that somebody named; the names are those that were given.
+
+    Raises:
+        UserError: none of them can be read.
+    """
+    names = [str(path) for path in paths]
+    found = embed_files(
+        model, Path(), names, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+    )
+    if not found.names:
+        raise UserError(_none_left("queries", found.unreadable))
+    report_unreadable(found, reporter)
+    return found
+
+
+def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int], str]) -> None:
+    """Refuse embeddings (N, d) that are NaN or infinite; name the first image that has one.
+
+    Raises:
+        UserError: there are some.
+    """
+    finite = np.isfinite(embeddings).all(1)
+    if not finite.all():
+        first = printable(name(int(finite.argmin())))
+        raise UserError(
+            f"{printable(str(run))}: its network gives NaN or infinite embeddings, first for "
+            f"{first}; use another run"
+        )
+
+
+def save(path: Path, model: Trained, found: Gathered) -> None:
+    """Write embeddings as an .npz file, which loads with ``allow_pickle=False``.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    about = {
+        "run": str(model.folder.path.resolve()),
+        "digest": model.config.digest(),
+        "network": model.network_digest(),
+        "version": zoo.__version__,
+        "folder": str(found.root),
+    }
+    texts = {key: np.array(value) for key, value in about.items()}
+    arrays = {"embeddings": found.embeddings, "names": np.array(found.names), **texts}
+    try:
+        replace_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def report_unreadable(found: Gathered, reporter: Reporter) -> None:
+    """Say which files were left out, and why."""
+    for name, why in found.unreadable.items():
+        reporter.say(printable(f"unreadable  {name}: {why}"))
+    if found.unreadable:
+        left_out = counted(len(found.unreadable), "unreadable file")
+        reporter.say(f"{left_out} left out, {len(found.names):,} embedded")
+
+
+def _workers(device: torch.device) -> int:
+    return 0 if device.type == "cpu" else min(8, environment.cores())
+
+
+class _Part(NamedTuple):
+    names: list[str]
+    pixels: Tensor  # uint8 (N, channels, H, W)
+    unreadable: dict[str, str]
+
+
+class _Files:
+    """Files as a data set of one class."""
+
+    class_names: Sequence[str] = ("",)
+
+    def __init__(self, root: Path, names: Sequence[str], max_pixels: int) -> None:
+        self.root, self.names, self.max_pixels = root, names, max_pixels
+        self.labels = np.zeros(len(names), np.int64)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return load_rgb(self.root / self.names[index], self.max_pixels), 0
+
+    def fingerprint(self) -> str:
+        return ""
+
+    def verify(self) -> list[str]:
+        return []
+
+
+class _Parts(Dataset[_Part]):
+    """Some files at a time, as the network wants them."""
+
+    def __init__(self, files: _Files, images: Images, threads: int) -> None:
+        self.files, self.images, self.threads = files, images, threads
+
+    def __getitem__(self, rows: Sequence[int]) -> _Part:
+        with ThreadPoolExecutor(self.threads) as pool:
+            prepared = list(pool.map(self._prepare, rows))
+        names: list[str] = []
+        images: list[Tensor] = []
+        unreadable: dict[str, str] = {}
+        for row, found in zip(rows, prepared, strict=True):
+            name = self.files.names[row]
+            if isinstance(found, str):
+                unreadable[name] = found
+            else:
+                names.append(name)
+                images.append(found)
+        return _Part(names, _stack(names, images), unreadable)
+
+    def _prepare(self, index: int) -> Tensor | str:
+        """Return one image, uint8 (1, channels, H, W), or why there is none."""
+        try:
+            return centre_crops(self.files, self.images, [index])
+        except UserError as error:  # of load_rgb, with the path, which the name stands for
+            cause = error.__cause__
+            return why_unreadable(cause if isinstance(cause, Exception) else error)
+        except Exception as error:  # noqa: BLE001 an image of 1 x 10^5 pixels, scaled by its side
+            return why_unreadable(error)
+
+
+def _stack(names: list[str], images: list[Tensor]) -> Tensor:
+    for name, image in zip(names, images, strict=True):
+        if image.shape[2:] != images[0].shape[2:]:
+            sizes = ["x".join(map(str, one.shape[:1:-1])) for one in (images[0], image)]
+            raise UserError(
+                printable(
+                    f"{names[0]} is {sizes[0]} pixels and {name} is {sizes[1]}; the run neither "
+                    "scales nor cuts images (images.resize, images.crop), so all must be alike"
+                )
+            )
+    return torch.cat(same_planes(images)) if images else torch.empty(0)
+
+
+def _none_left(root: str, unreadable: dict[str, str]) -> str:
+    lines = [f"  {printable(name)}: {why}" for name, why in unreadable.items()]
+    if len(lines) > _LISTED:
+        lines[_LISTED:] = [f"  and {len(lines) - _LISTED} more"]
+    return "\n".join([f"{root}: none of its images can be read:", *lines])

@@ -1,0 +1,353 @@
+"""A trained network put to use: from the folder of a run to images becoming embeddings."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from zoo.base import ImageDataset
+from zoo.config.schema import Config
+from zoo.data import splits
+from zoo.data.decoding import MAX_PIXELS
+from zoo.data.pipeline import evaluation_batches
+from zoo.errors import UserError
+from zoo.progress import Reporter
+from zoo.runs.folder import CONFIG, EMBEDDINGS, RunFolder
+from zoo.runs.plugins import check_there
+from zoo.support.checked import Count, Workers, checked
+from zoo.support.files import check_stored
+from zoo.support.text import printable
+from zoo.trained import files
+from zoo.trained.files import Gathered
+from zoo.trained.images import GivenImages, ImageLike, in_a_list
+from zoo.training import experiment
+from zoo.training.device import choose_device
+from zoo.training.embedder import Embedder
+
+
+class Embedded(NamedTuple):
+    """What a network makes of the test split.
+
+    Attributes:
+        embeddings: float32 (N, d), as they are searched with: of no particular length.
+        labels: int64 (N,).
+    """
+
+    embeddings: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+class Trained:
+    """The network of a run: a callable from images to embeddings.
+
+    Args:
+        folder: of the run.
+        config: what it was trained with.
+        embedder: the network, on the device that it is to run on.
+
+    Attributes:
+        folder: of the run.
+        config: what it was trained with.
+        embedder: the network, in evaluation mode.
+        device: where it computes.
+        embedding_size: d, the numbers of an embedding.
+    """
+
+    def __init__(self, folder: RunFolder, config: Config, embedder: Embedder) -> None:
+        self.folder, self.config, self.embedder = folder, config, embedder.eval()
+        self.device = next(embedder.buffers()).device
+        self.embedding_size = embedder.embedding_size
+
+    def __repr__(self) -> str:
+        network = f"{self.config.model.backbone.name}, {self.embedding_size}-d, on {self.device}"
+        return printable(f"<Trained {self.folder.path.resolve().name}: {network}>")
+
+    @checked
+    def __call__(
+        self,
+        images: ImageLike | Iterable[ImageLike] | NDArray[np.uint8],
+        *,
+        batch_size: Count | None = None,
+        workers: Workers = 0,
+        max_pixels: Count = MAX_PIXELS,
+        reporter: Reporter | None = None,
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of images: of length 1, so that a dot product is the cosine.
+
+        Images are prepared as those of the test split were: scaled, their centre cut out,
+        normalised as the backbone wants it.
+
+        Args:
+            images: paths of image files of any kind, PIL images, or uint8 arrays (H, W, 3) in RGB
+                or (H, W) in gray, each of any size; one of these, or any number of them, in a list,
+                from a generator, or as one array (N, H, W, 3).
+            batch_size: images at a time; by default as many as at test.
+            workers: processes that read images.
+            max_pixels: larger images are refused, as a small file can take all of the memory.
+            reporter: where progress is told; by default nowhere.
+
+        Returns:
+            float32 (N, d); (d,) for a single image.
+
+        Raises:
+            UserError: if an image cannot be read, or is none.
+        """
+        listed, single = in_a_list(images)
+        given = GivenImages(listed, max_pixels)
+        if not len(given):
+            return np.empty((0, self.embedding_size), np.float32)
+        found = self._embed(given, workers, reporter or Reporter(quiet=True), batch_size)
+        unit = _of_length_1(found)
+        return unit[0] if single else unit
+
+    @checked
+    def embed_folder(
+        self,
+        folder: str | Path,
+        *,
+        batch_size: Count | None = None,
+        max_pixels: Count = MAX_PIXELS,
+        reporter: Reporter | None = None,
+    ) -> Gathered:
+        """Return the embeddings of all images in a folder and in its folders, by name.
+
+        What counts as an image is what does in a data set of images: not hidden, ending as one,
+        within the folder. Files that cannot be read are left out.
+
+        Args:
+            folder: its names are kept, as paths from it with ``/``, sorted.
+            batch_size: images at a time; by default as many as at test.
+            max_pixels: larger images are left out, as a small file can take all of the memory.
+            reporter: where progress is told; by default on stderr.
+
+        Raises:
+            UserError: if there is no such folder, or no image in it that can be read.
+        """
+        return files.embed_folder(
+            self, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+        )
+
+    @checked
+    @torch.inference_mode()
+    def embed_pixels(self, pixels: torch.Tensor) -> NDArray[np.float32]:
+        """Return the embeddings, of length 1, of images that are scaled and cut already.
+
+        Args:
+            pixels: uint8 (N, 3, H, W) in RGB, or (N, 1, H, W) in gray.
+
+        Raises:
+            UserError: if they are something else.
+        """
+        if pixels.ndim != 4 or pixels.dtype != torch.uint8 or pixels.shape[1] not in (1, 3):
+            raise UserError(
+                f"pixels are {str(pixels.dtype).removeprefix('torch.')} of shape "
+                f"{tuple(pixels.shape)}; they must be uint8 (N, 3, H, W) in RGB or (N, 1, H, W)"
+            )
+        return _of_length_1(self._as_searched(pixels))
+
+    def network_digest(self) -> str:
+        """Return a digest of all that an embedding depends on: weights and preparation.
+
+        Embeddings of networks with the same digest can be compared, whatever their runs are called.
+        """
+        images, model = self.config.images, self.config.model
+        told = [images.resize, images.keep_aspect, images.crop, model.pooling]
+        whole = hashlib.sha256(repr((told, self.embedder.backbone.preprocess)).encode())
+        for name, value in sorted(self.embedder.state_dict().items()):
+            whole.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+            whole.update(value.cpu().contiguous().numpy().tobytes())
+        return whole.hexdigest()[:16]
+
+    def test_split(self) -> ImageDataset:
+        """Return the images that the run was tested on, from where they were.
+
+        Raises:
+            UserError: if they are not there any more, or the plugin that reads them.
+        """
+        check_there(self.folder, "datasets", self.config.dataset.name)
+        return splits.build_dataset(self.config, "test")
+
+    @checked
+    def embed_test(self, reporter: Reporter | None = None) -> Embedded:
+        """Return the embeddings of the test split; they are kept in the run's folder.
+
+        They are those that the run was measured by, computed again if nobody has kept them.
+
+        Raises:
+            UserError: if the images are not there any more, or are others.
+        """
+        reporter = reporter or Reporter()
+        plain = self.test_split()
+        self._check_same(plain)
+        (dataset,) = splits.decoded(self.config, [plain], reporter)
+        key = f"{dataset.fingerprint()} {self.network_digest()}"
+        kept = _read(self.folder.path / EMBEDDINGS, key, (len(dataset), self.embedding_size))
+        labels = np.asarray(dataset.labels, np.int64)
+        if kept is None:
+            kept = self._embed(dataset, 0, reporter).cpu().numpy()
+            self._keep(kept, key)
+        return Embedded(kept, labels)
+
+    def _embed(
+        self,
+        dataset: ImageDataset,
+        workers: int,
+        reporter: Reporter,
+        batch_size: int | None = None,
+    ) -> torch.Tensor:
+        """Return the embeddings (N, d) of a data set in its order, as they are searched with."""
+        size = batch_size or self.config.evaluate.batch_size
+        batches = evaluation_batches(
+            dataset,
+            self.config.images,
+            batch_size=size,
+            workers=workers,
+            device=self.device,
+        )
+        total = -(-len(dataset) // size)
+        with torch.inference_mode():
+            tracked = reporter.track(batches, total, "embedding")
+            found = torch.cat([self._as_searched(images) for images in tracked])
+        files.check_finite(self.folder.path, found.cpu().numpy(), "image {}".format)
+        return found
+
+    def _as_searched(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings (N, d) of prepared images, of no particular length."""
+        return self.embedder.combined(self.embedder(pixels.to(self.device, non_blocking=True)))
+
+    def _check_same(self, dataset: ImageDataset) -> None:
+        """Refuse images that are not those which the run was measured by."""
+        if not self.folder.finished:
+            return
+        recorded = self.folder.result()["dataset"].get("fingerprint")
+        if recorded and recorded != dataset.fingerprint():
+            raise UserError(
+                f"{self.folder.path}: the test images have changed since the run was measured; "
+                "bring them back, or run again with --restart"
+            )
+
+    def _keep(self, embeddings: NDArray[np.float32], key: str) -> None:
+        """Keep the embeddings in the folder of the run, if that can be written."""
+        buffer = io.BytesIO()
+        digest = np.array(_digest_of(embeddings))
+        np.savez(buffer, embeddings=embeddings, key=np.array(key), digest=digest)
+        try:
+            self.folder.write(EMBEDDINGS, buffer.getvalue())
+        except UserError as error:
+            warnings.warn(f"embeddings are not kept: {error}", stacklevel=2)
+
+
+@checked
+def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
+    """Return the network of a run, ready for use.
+
+    ::
+
+        model = zoo.load("ice_folder")
+        embeddings = model(["a.jpg", "b.jpg"])  # float32 (2, 512), of length 1
+        cosine = embeddings[0] @ embeddings[1]
+
+    Nothing else of the run is needed: not its images, not the weights that it began with, no plugin
+    that it was trained with, except one that has the backbone.
+
+    Args:
+        run: the folder of a run, its name in ``runs/``, or the beginning of that if it is the only
+            one.
+        device: auto, cpu, mps, cuda, or one GPU of several as cuda:0.
+
+    Raises:
+        UserError: if there is no such run, its checkpoint cannot be read, or a weight is NaN or
+            infinite.
+    """
+    folder = RunFolder.find(run)
+    config = folder.config()
+    state = folder.network(config)
+    if state is None and config.train.iterations:
+        raise UserError(
+            f"{folder.path}: has no checkpoint.pt, so there is no network in it; the folder may be "
+            "of a run that has just begun, or a copy of results alone"
+        )
+    chosen = choose_device(str(device))
+    embedder = _build(folder, config if state is None else _without_weights(config), chosen)
+    if state is not None:
+        _restore(embedder, state, folder)
+        if state["iteration"] < config.train.iterations:
+            done = f"iteration {state['iteration']} of {config.train.iterations}"
+            warnings.warn(f"{folder.path}: the run is not finished; this is {done}", stacklevel=2)
+    _check_weights(embedder, folder)
+    return Trained(folder, config, embedder)
+
+
+def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:
+    """Return the network that the config of a run asks for; of its components, it takes only one.
+
+    Raises:
+        UserError: the backbone is not there, or does not take the arguments of the config.
+    """
+    check_there(folder, "backbones", config.model.backbone.name)
+    try:
+        return experiment.build_embedder(config, device)
+    except UserError as error:
+        raise UserError(printable(f"{folder.path / CONFIG}: model.backbone: {error}")) from error
+
+
+def _of_length_1(embeddings: torch.Tensor) -> NDArray[np.float32]:
+    exact = embeddings.cpu().double()  # moved first: not every device has float64
+    found: NDArray[np.float32] = F.normalize(exact).float().numpy()
+    return found
+
+
+def _without_weights(config: Config) -> Config:
+    """Return a config whose backbone begins with random weights, which a checkpoint replaces."""
+    spec = config.model.backbone
+    if spec.arguments.get("weights") is None:
+        return config
+    backbone = spec.model_copy(update={"weights": None})
+    model = config.model.model_copy(update={"backbone": backbone})
+    return config.model_copy(update={"model": model})
+
+
+def _restore(embedder: Embedder, state: dict[str, Any], folder: RunFolder) -> None:
+    try:
+        embedder.load_state_dict(state["embedder"])
+    except Exception as error:
+        raise UserError(
+            f"{folder.path}: the checkpoint is not of the network in its config.yaml "
+            f"({type(error).__name__})"
+        ) from error
+
+
+def _digest_of(embeddings: NDArray[np.float32]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(embeddings).tobytes()).hexdigest()
+
+
+def _check_weights(embedder: Embedder, folder: RunFolder) -> None:
+    for name, value in embedder.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise UserError(
+                f"{folder.path}: its network has weights that are NaN or infinite, first in "
+                f"{name}; train it again, or use another run"
+            )
+
+
+def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
+    """Return embeddings that were kept; None if there are none, of others, or damaged."""
+    try:
+        check_stored(path)
+        with np.load(path, allow_pickle=False) as kept:
+            embeddings: NDArray[np.float32] = kept["embeddings"]
+            fits = embeddings.dtype == np.float32 and embeddings.shape == shape
+            good = fits and kept["key"] == key and np.isfinite(embeddings).all()
+            whole = "digest" not in kept or kept["digest"] == _digest_of(embeddings)
+            return embeddings if good and whole else None
+    except Exception:  # noqa: BLE001 there are none, or of a damaged file NumPy says anything
+        return None

@@ -1,0 +1,44 @@
+"""The device and the precision that a run computes with."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from zoo.config.schema import DEVICE
+from zoo.errors import UserError
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device a config asks for; auto takes CUDA if there is any, else the CPU.
+
+    Raises:
+        UserError: if there is no such device.
+    """
+    if not re.fullmatch(DEVICE, name):
+        raise UserError(f"device {name!r}: give auto, cpu, mps, cuda, or cuda:0 and so on")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda"):
+        index = int(name.partition(":")[2] or 0)
+        if index >= torch.cuda.device_count():
+            raise UserError(f"device={name}: this machine has {torch.cuda.device_count()} GPUs")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device=mps: not available on this machine")
+    return torch.device(name)
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """Return fp32, bf16 or fp16; auto is bf16 where the hardware multiplies it faster."""
+    if name != "auto":
+        if name != "fp32" and not torch.amp.is_autocast_available(device.type):
+            raise UserError(
+                f"train.precision={name}: PyTorch {torch.__version__} has fp32 alone on "
+                f"{device.type}; set train.precision=fp32, or install a newer one"
+            )
+        return name
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    has_tiles = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return "bf16" if device.type == "cpu" and has_tiles() else "fp32"

@@ -1,0 +1,226 @@
+"""A config becomes the objects of an experiment: data, network, loss, miner, sampler."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.filesize import decimal
+from torch import Tensor, nn
+
+from zoo.base import BatchSampler, ImageDataset, Split
+from zoo.config.build import build, refuse
+from zoo.config.schema import Config
+from zoo.data.cache import CachedImages
+from zoo.data.holdout import hold_back
+from zoo.data.pipeline import centre_crops, first_batch
+from zoo.data.splits import build_dataset, decoded
+from zoo.errors import UserError
+from zoo.progress import Reporter
+from zoo.registry import contracts, rehearsal
+from zoo.support import environment
+from zoo.support.randomness import unchanged_randomness
+from zoo.training.device import choose_device, choose_precision
+from zoo.training.embedder import Embedder
+
+
+@dataclass
+class Experiment:
+    """The objects that a config stands for; those of training are None at 0 iterations.
+
+    ``validation`` are the classes held back from ``train``; None where none are.
+    """
+
+    config: Config
+    device: torch.device
+    precision: str
+    workers: int
+    test: ImageDataset
+    embedder: Embedder
+    train: ImageDataset | None = None
+    validation: ImageDataset | None = None
+    loss: nn.Module | None = None
+    miner: Callable[[Tensor, Tensor], Any] | None = None
+    sampler: BatchSampler | None = None
+
+
+def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
+    """Build the components of a config, in an order that the seed determines.
+
+    Images that are to be cached are, which may take a while: the reporter tells.
+    """
+    device = choose_device(config.device)
+    precision = choose_precision(config.train.precision, device)
+    splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
+    datasets = [build_dataset(config, split) for split in splits]
+    _check_classes(config, datasets[0])
+    if len(datasets) > 1 and (shared := contracts.splits(datasets[1], datasets[0])):
+        warnings.warn(f"{config.dataset.name} {shared}", stacklevel=2)
+    embedder = build_embedder(config, device)  # weights that are missing are told of at once
+    test, *others = decoded(config, datasets, reporter or Reporter())
+    train = others[0] if others else None
+    validation = None
+    if train is not None and config.evaluate.validation is not None:
+        train, validation = hold_back(train, config.evaluate.validation, config.seed)
+    workers = config.train.workers
+    experiment = Experiment(
+        config,
+        device,
+        precision,
+        _default_workers(device, test) if workers is None else workers,
+        test,
+        embedder,
+        validation=validation,
+    )
+    if train is not None:
+        _add_training(experiment, train)
+    _check_memory(experiment)
+    return experiment
+
+
+def _check_classes(config: Config, test: ImageDataset) -> None:
+    """Refuse a test that no network can pass: each query is alone in its class."""
+    labels = np.asarray(test.labels)
+    if len(np.unique(labels)) == len(labels):
+        raise UserError(
+            f"{config.dataset.name}: the test split has one image of each class, so that none can "
+            "be found by another and Recall@K is 0 for every network; it takes classes of two or "
+            "more"
+        )
+
+
+def _check_memory(experiment: Experiment) -> None:
+    """Refuse batches whose pixels alone, as bytes and as the network gets them, have no room."""
+    config, room = experiment.config, environment.memory()
+    if room is None:
+        return
+    # Test images are read after training only, so a training image stands for them.
+    looked_at = experiment.test if experiment.train is None else experiment.train
+    planes, height, width = centre_crops(looked_at, config.images, [0])[0].shape
+    count = min(config.evaluate.batch_size, len(experiment.test))
+    batches = {"evaluate.batch_size": (count, count)}
+    if experiment.sampler is not None:
+        count = getattr(experiment.sampler, "batch_size", 0)
+        batches["the sampler's batches"] = (count, min(count, config.train.chunk_size or count))
+    for what, (count, at_once) in batches.items():
+        floats = 4 * at_once if experiment.device.type == "cpu" else 0
+        needed = planes * height * width * (count + floats)
+        if needed > room:
+            raise UserError(
+                f"{count:,} images of {width}x{height} pixels take {decimal(needed)}, and there "
+                f"are {decimal(room)} of memory; lower {what}, images.crop or images.resize"
+            )
+
+
+def build_embedder(config: Config, device: torch.device) -> Embedder:
+    """Return the network of a config as it is before training, which its seed determines."""
+    _seed(config.seed)
+    model = config.model
+    backbone = build("backbones", model.backbone, {})
+    embedder = Embedder(
+        backbone, model.embedding_size, model.pooling, model.freeze, model.backbone.name
+    )
+    layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
+    on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+    return on_device
+
+
+def _add_training(experiment: Experiment, train: ImageDataset) -> None:
+    config = experiment.config
+    assert config.loss is not None
+    assert config.sampler is not None
+    levels = experiment.embedder.level_sizes
+    experiment.train = train
+    batches = {
+        "labels": np.asarray(train.labels),
+        "seed": config.seed,
+        "embed": partial(_embed_some, experiment),
+    }
+    experiment.sampler = build("samplers", config.sampler, batches)
+    refuse(config.sampler, contracts.sampler(experiment.sampler))
+    losses = [
+        build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
+        for d in levels
+    ]
+    refuse(config.loss, contracts.module(losses[0]))
+    rehearsal.check_call(losses[0], config.loss.name, config.miner is not None)
+    experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
+        experiment.device
+    )
+    check_batch = getattr(losses[0], "check_batch", None)
+    batch_size = getattr(experiment.sampler, "batch_size", None)
+    if check_batch is not None and batch_size is not None:
+        check_batch(batch_size, levels[0])
+    if config.miner is not None:
+        miner = build("miners", config.miner, {})
+        refuse(config.miner, contracts.module(miner))
+        experiment.miner = miner.to(experiment.device)
+    _rehearse(experiment, levels[0])
+
+
+def _rehearse(experiment: Experiment, size: int) -> None:
+    """Try sampler, miner and loss once; with others like them, which leaves these as they are."""
+    config, train = experiment.config, experiment.train
+    assert config.loss is not None
+    assert train is not None
+    labels = np.asarray(train.labels, np.int64)
+    sizes = {"num_classes": len(train.class_names), "embedding_size": size}
+    with unchanged_randomness(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        indices = _first_batch(experiment, labels)
+        loss = build("losses", config.loss, sizes).to(experiment.device)
+        miner = config.miner and build("miners", config.miner, {}).to(experiment.device)
+        of_batch = torch.from_numpy(labels[indices]).to(experiment.device)
+        names = (config.loss.name, config.miner.name if config.miner else "")
+        rehearsal.rehearse(loss, miner, size, of_batch, names)
+
+
+def _first_batch(experiment: Experiment, labels: NDArray[np.int64]) -> list[int]:
+    """Return the indices of a first batch; of a sampler that asks the network, some in its place.
+
+    Raises:
+        UserError: if the sampler gives what is no batch, or a state that no checkpoint can hold.
+    """
+    config = experiment.config
+    assert config.sampler is not None
+    if getattr(experiment.sampler, "draws_late", False):
+        return [int(i) for i in np.argsort(labels, kind="stable")[:64]]
+    batches = {"labels": labels, "seed": config.seed, "embed": partial(_embed_some, experiment)}
+    sampler = build("samplers", config.sampler, batches)
+    return first_batch(sampler, len(labels))
+
+
+def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:
+    """Return the embeddings of some training images, as a sampler wants them."""
+    assert experiment.train is not None
+    embedder, size = experiment.embedder.eval(), experiment.config.evaluate.batch_size
+    parts = [indices[i : i + size] for i in range(0, len(indices), size)]
+    with torch.inference_mode():
+        crops = (centre_crops(experiment.train, experiment.config.images, part) for part in parts)
+        on_device = (images.to(experiment.device) for images in crops)
+        found = torch.cat([embedder.combined(embedder(images)) for images in on_device])
+    embeddings: NDArray[np.float32] = found.float().cpu().numpy()
+    return embeddings
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _default_workers(device: torch.device, dataset: ImageDataset) -> int:
+    """Return 0 where batches are cut from memory or the CPU trains anyway, else up to 8."""
+    if device.type == "cpu":
+        return 0
+    if isinstance(dataset, CachedImages):  # nothing to decode, but the disk to wait for
+        return min(2, environment.cores())
+    in_memory = isinstance(getattr(dataset, "images", None), Tensor)
+    return 0 if in_memory else min(8, environment.cores())

@@ -1,0 +1,251 @@
+"""The training loop: steps, logs, intermediate evaluations, checkpoints, interruptions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from zoo.data.pipeline import training_batches
+from zoo.data.splits import fingerprint
+from zoo.errors import UserError
+from zoo.evaluation.recall import Recall
+from zoo.progress import Reporter, TrainingReport
+from zoo.runs import identity
+from zoo.runs.choice import on_all_classes
+from zoo.runs.folder import CONFIG, RunFolder
+from zoo.support import signals
+from zoo.training.chosen import Chosen
+from zoo.training.experiment import Experiment
+from zoo.training.measure import embed, measurer, scores
+from zoo.training.step import Trainer
+
+_LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
+_MOST_THREADS = 4096
+"""More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
+
+
+class InterruptedRunError(Exception):
+    """The user stopped the run; what was done is saved."""
+
+
+@dataclass
+class Clock:
+    """Seconds of training and images seen, over all the sittings of a run."""
+
+    seconds: float = 0.0
+    images: int = 0
+    _since: float | None = None
+
+    def start(self) -> None:
+        """Go on counting seconds."""
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop counting seconds."""
+        if self._since is not None:
+            self.seconds += time.perf_counter() - self._since
+        self._since = None
+
+
+class Training:
+    """The outer loop of one sitting: from the last checkpoint, if there is one, to the end."""
+
+    def __init__(
+        self, experiment: Experiment, folder: RunFolder, reporter: Reporter, clock: Clock
+    ) -> None:
+        assert experiment.train is not None
+        assert experiment.sampler is not None
+        assert experiment.loss is not None
+        self.experiment, self.folder, self.reporter = experiment, folder, reporter
+        self.clock, self.config = clock, experiment.config
+        self.train, self.sampler = experiment.train, experiment.sampler
+        self.trainer = Trainer(
+            self.config,
+            experiment.embedder,
+            experiment.loss,
+            experiment.miner,
+            experiment.precision,
+        )
+        self.fingerprint = fingerprint(self.config, self.train)
+        self.chosen = None
+        if experiment.validation is not None:
+            self.chosen = Chosen(keep=self.config.evaluate.every is not None)
+
+    def run(self) -> Chosen | None:
+        """Train to the last iteration; raise InterruptedRunError if a signal asked to stop.
+
+        Returns:
+            what held-out classes spoke for, which the network then is; None where there are none.
+        """
+        self._resume()
+        trainer, total = self.trainer, self.config.train.iterations
+        batches = training_batches(
+            self.train,
+            self.config.images,
+            self.sampler,
+            seed=self.config.seed,
+            start=trainer.iteration,
+            stop=total,
+            workers=self.experiment.workers,
+            device=self.experiment.device,
+        )
+        with (
+            _stop_on_signal() as stopped,
+            self.reporter.training(trainer.iteration, total) as report,
+        ):
+            if self.chosen is not None:
+                report.measure = f"validation {report.measure}"
+            self.clock.start()
+            for batch in batches:
+                trainer.step(batch)
+                self.clock.images += len(batch.indices)
+                report.advance()
+                self._tell(report)
+                if stopped() or self._due(self.config.train.checkpoint_every):
+                    self._save(batch.state)
+                if stopped():
+                    break
+            if stopped():  # at the end too: to measure takes long, and can be done later
+                raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
+        self.clock.stop()
+        if self.chosen is not None:
+            self.chosen.restore(self.experiment.embedder)
+            _tell_choice(self.chosen, self.reporter)
+            if self.chosen.keep:
+                source = str(self.folder.path / CONFIG)
+                again = on_all_classes(self.config, source, self.chosen.iteration)
+                self.reporter.say(f"to train it on all training classes: {again}")
+        return self.chosen
+
+    def _due(self, every: int) -> bool:
+        done = self.trainer.iteration
+        return done % every == 0 or done == self.config.train.iterations
+
+    def _resume(self) -> None:
+        state = self.folder.network(self.config)
+        if state is not None:
+            try:
+                self._go_on_from(state)
+            except UserError:
+                raise
+            except Exception as error:
+                raise UserError(
+                    f"{self.folder.path}: the checkpoint is not one of this run "
+                    f"({type(error).__name__}); start again with --restart"
+                ) from error
+            self.reporter.say(f"resumed  from iteration {self.trainer.iteration}")
+        self.folder.rewind(self.trainer.iteration)
+
+    def _go_on_from(self, state: dict[str, Any]) -> None:
+        done, total = state["iteration"], self.config.train.iterations
+        if done > total:
+            raise UserError(
+                f"{self.folder.path}: the checkpoint is of iteration {done} of {total}; start "
+                "again with --restart"
+            )
+        if state["fingerprint"] != self.fingerprint:
+            raise UserError(
+                f"{self.folder.path}: the training images have changed since this run began; "
+                "bring them back, or start again with --restart"
+            )
+        if self.experiment.device.type == "cpu":
+            _take_threads(state.get("threads"), self.reporter)
+        self.trainer.load_state_dict(state)
+        self.sampler.load_state_dict(state["sampler"])
+        seconds, images = state["clock"]
+        self.clock.seconds, self.clock.images = float(seconds), int(images)
+        if self.chosen is not None:
+            self.chosen.load_state_dict(state["chosen"])
+
+    def _save(self, sampler_state: dict[str, Any]) -> None:
+        self.trainer.check()
+        self.trainer.check_weights()
+        self.clock.stop()
+        state = {
+            **self.trainer.state_dict(sampler_state),
+            "run": identity.of_run(self.config),
+            "threads": torch.get_num_threads(),
+            "fingerprint": self.fingerprint,
+            "clock": [self.clock.seconds, self.clock.images],
+        }
+        if self.chosen is not None:
+            state["chosen"] = self.chosen.state_dict()
+            if self.chosen.keep and self.trainer.iteration == self.config.train.iterations:
+                # Whoever takes the network from here shall have the one that is tested.
+                state["embedder"] = state["chosen"].pop("weights")
+        self.folder.save_checkpoint(state)
+        self.clock.start()
+
+    def _tell(self, report: TrainingReport) -> None:
+        """Write and show the loss, and Recall@K, whenever the config asks for them."""
+        trainer = self.trainer
+        if self._logs():
+            trainer.check()
+            trainer.check_weights()
+            levels, norm = trainer.meter.read()
+            record = {
+                "iteration": trainer.iteration,
+                "loss": sum(levels),
+                "gradient_norm": norm,
+                "lr": trainer.optimizer.param_groups[0]["lr"],
+            }
+            self.folder.append(record | ({"loss_of_levels": levels} if len(levels) > 1 else {}))
+            report.show(trainer.iteration, loss=sum(levels))
+        if self._measures():
+            self.clock.stop()
+            recall = self._recall()
+            key = "recall" if self.chosen is None else "recall_of_validation"
+            self.folder.append({"iteration": trainer.iteration, key: scores(recall)})
+            if self.chosen is not None:
+                self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
+            report.show(trainer.iteration, recall=recall[min(recall)])
+            self.clock.start()
+
+    def _logs(self) -> bool:
+        """Whether the loss is due: often at first, so that a slow run shows whether it learns."""
+        every = self.config.train.log_every
+        return self._due(every) or self.trainer.iteration in _LOGGED_AT_FIRST
+
+    def _recall(self) -> Recall:
+        """Measure the embedding alone; features below it and single levels count at the end."""
+        held_out = self.experiment.validation
+        dataset = self.experiment.test if held_out is None else held_out
+        embeddings, _ = embed(self.experiment, dataset, self.reporter)
+        return measurer(self.experiment, dataset)(embeddings)
+
+    def _measures(self) -> bool:
+        """Whether Recall@K is due; at the end that of the test classes comes after training."""
+        every, done = self.config.evaluate.every, self.trainer.iteration
+        if done == self.config.train.iterations:
+            return self.chosen is not None
+        return every is not None and done % every == 0
+
+
+def _tell_choice(chosen: Chosen, reporter: Reporter) -> None:
+    k = min(chosen.recall)
+    score = f"validation R@{k} {100 * chosen.recall[k]:.2f}"
+    reporter.say(f"{'chosen' if chosen.keep else 'last':<8} iteration {chosen.iteration}, {score}")
+
+
+def _take_threads(wanted: int | None, reporter: Reporter) -> None:
+    """Compute with as many threads as the run had: sums in another order are other numbers."""
+    given = torch.get_num_threads()
+    if wanted is not None and not (isinstance(wanted, int) and 1 <= wanted <= _MOST_THREADS):
+        raise ValueError("no number of threads")
+    if wanted is not None and wanted != given:
+        torch.set_num_threads(wanted)
+        reporter.say(f"threads  {wanted}, with which the run began, instead of {given}")
+
+
+@contextmanager
+def _stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is not held back."""
+    asked = threading.Event()
+    with signals.heard_by(asked.set, once=True):
+        yield asked.is_set

@@ -1,0 +1,86 @@
+"""A data set embedded by the network of an experiment, and measured as the config asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from zoo.base import ImageDataset
+from zoo.data.pipeline import evaluation_batches
+from zoo.evaluation.measures import Measured, measure
+from zoo.evaluation.recall import Recall, recall_at_k
+from zoo.progress import Reporter
+from zoo.training.experiment import Experiment
+
+
+def embed(
+    experiment: Experiment, dataset: ImageDataset, reporter: Reporter
+) -> tuple[Tensor, Tensor]:
+    """Return the embeddings (N, d) and the pooled features (N, C) of a data set in its order.
+
+    Both are float32, on the device, and computed in float32 whatever precision the training has.
+    """
+    size = experiment.config.evaluate.batch_size
+    batches = evaluation_batches(
+        dataset,
+        experiment.config.images,
+        batch_size=size,
+        workers=experiment.workers,
+        device=experiment.device,
+    )
+    embedder = experiment.embedder.eval()
+    embeddings, features = [], []
+    with torch.inference_mode():
+        for images in reporter.track(batches, -(-len(dataset) // size), "evaluating"):
+            pooled = embedder.features(images.to(experiment.device, non_blocking=True))
+            features.append(embedder.combined(pooled))
+            embeddings.append(embedder.combined(embedder.project(pooled)))
+    return torch.cat(embeddings), torch.cat(features)
+
+
+class Evaluation(NamedTuple):
+    """What was measured on a data set.
+
+    Attributes:
+        recall: by embedding; by all levels together where there are several.
+        of_features: by the pooled features below it; None if not asked for.
+        of_levels: by the embedding of each level alone, where there are several.
+        measured: what else the config asks for, by embedding.
+    """
+
+    recall: Recall
+    of_features: Recall | None
+    of_levels: dict[str, Recall]
+    measured: Measured
+
+
+def evaluate(
+    experiment: Experiment, reporter: Reporter, dataset: ImageDataset | None = None
+) -> Evaluation:
+    """Embed a data set, by default the test split, and measure all that the config asks for."""
+    dataset = experiment.test if dataset is None else dataset
+    embeddings, features = embed(experiment, dataset, reporter)
+    spec, recall_of = experiment.config.evaluate, measurer(experiment, dataset)
+    names = experiment.embedder.level_names
+    levels = zip(names, experiment.embedder.levels(embeddings), strict=True)
+    return Evaluation(
+        recall_of(embeddings),
+        recall_of(features) if spec.features else None,
+        {name: recall_of(level) for name, level in levels} if len(names) > 1 else {},
+        measure(spec.measures, embeddings, dataset.labels),
+    )
+
+
+def measurer(experiment: Experiment, dataset: ImageDataset) -> Callable[[Tensor], Recall]:
+    """Return what measures embeddings of a data set as the config asks."""
+    spec = experiment.config.evaluate
+    return partial(recall_at_k, labels=dataset.labels, ks=spec.ks, backend=spec.backend)
+
+
+def scores(recall: Mapping[int, float]) -> dict[str, float]:
+    """Return Recall@K with text for keys, as JSON has it."""
+    return {str(k): score for k, score in recall.items()}

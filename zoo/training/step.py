@@ -1,0 +1,190 @@
+"""One training step, the optimiser's groups and schedule, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
+
+from zoo.config.schema import Config
+from zoo.data.pipeline import Batch
+from zoo.errors import UserError
+from zoo.registry.calling import blaming, loss_of
+from zoo.support.randomness import random_state, set_random_state
+from zoo.training.embedder import Embedder
+from zoo.training.meter import Meter
+from zoo.training.optimizer import learning_rate_factor, make_optimizer
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_ADVICE = (
+    "try a lower optimizer.lr, train.clip_norm=1.0, schedule.warmup=100 or train.precision=fp32"
+)
+
+
+class DivergedError(RuntimeError):
+    """The loss, its gradient or the network is no longer finite."""
+
+
+class Trainer:
+    """Everything that changes while a network trains, and the step that changes it.
+
+    Args:
+        config: the experiment; it has an optimizer.
+        embedder: the network, on its device.
+        loss: called as the losses of pytorch-metric-learning are; a ModuleList of one for each
+            level of the network where there are several, of which the sum is minimised.
+        miner: picks what the loss looks at; None for all.
+        precision: fp32, bf16 or fp16, as :func:`choose_precision` returns it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        embedder: Embedder,
+        loss: nn.Module,
+        miner: Callable[[Tensor, Tensor], Any] | None,
+        precision: str,
+    ) -> None:
+        assert config.optimizer is not None
+        self.embedder, self.loss, self.miner = embedder, loss, miner
+        self.losses = list(loss) if isinstance(loss, nn.ModuleList) else [loss]
+        self.clip_norm = config.train.clip_norm
+        self.chunk_size = config.train.chunk_size
+        if self.chunk_size:
+            _check_chunks(embedder)
+        self.loss_name = config.loss.name if config.loss else "none"
+        self.miner_name = config.miner.name if config.miner else "none"
+        self.device = next(embedder.parameters()).device
+        self.dtype = _DTYPES.get(precision)
+        self.iteration = 0
+        self.optimizer = make_optimizer(config.optimizer, embedder, loss)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.factor = learning_rate_factor(config.schedule, config.train.iterations)
+        self._set_rates()
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
+        self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
+        self.meter = Meter(self.device, len(self.losses))
+
+    def step(self, batch: Batch) -> None:
+        """Learn from one batch."""
+        images, labels = batch.on(self.device)
+        self.embedder.train()
+        with torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext():
+            embeddings = self._embed(images)
+        # The loss and the miner are float32 work, whatever precision the network has.
+        embeddings = embeddings.float()
+        levels = self.embedder.levels(embeddings)
+        losses = [self._loss(*pair, labels) for pair in zip(self.losses, levels, strict=True)]
+        loss = torch.stack([of_level.reshape(()) for of_level in losses])
+        total = loss.sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        with blaming(f"the backward pass of {self.loss_name} in iteration {self.iteration + 1}"):
+            torch.autograd.backward(self.scaler.scale(total))
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
+        self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
+        if self.device.type == "cpu":  # on a GPU the look would make it wait
+            self.check()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.iteration += 1
+        self._set_rates()
+
+    def _set_rates(self) -> None:
+        """Set the learning rates of the next step.
+
+        Not by one of torch's schedulers: they warn where fp16 skips the first step, as it may.
+        """
+        factor = self.factor(self.iteration)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+
+    def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of one level."""
+        names, when = (self.loss_name, self.miner_name), f"in iteration {self.iteration + 1}"
+        return loss_of(loss, self.miner, embeddings, labels, names, when)[0]
+
+    def _embed(self, images: Tensor) -> Tensor:
+        """Return the embeddings of a batch; in chunks, of which no activations are kept.
+
+        They are computed again, chunk by chunk, once the loss of the whole batch is known.
+        """
+        if self.chunk_size is None or len(images) <= self.chunk_size:
+            embeddings: Tensor = self.embedder(images)
+            return embeddings
+        parts = torch.split(images, self.chunk_size)
+        return torch.cat([checkpoint(self.embedder, part, use_reentrant=False) for part in parts])
+
+    def check(self) -> None:
+        """Stop if a loss or a gradient since the last check was not finite.
+
+        Raises:
+            DivergedError: naming the iteration, the loss and the batch.
+        """
+        found = self.meter.first_bad()
+        if found is None:
+            return
+        iteration, what, indices = found
+        shown = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
+        raise DivergedError(
+            f"iteration {iteration + 1}: the {what} of {self.loss_name} is not finite on the batch "
+            f"of {len(indices)} images {shown}; {_ADVICE}"
+        )
+
+    def check_weights(self) -> None:
+        """Stop if what a checkpoint would keep of the network or the loss is not finite.
+
+        In fp16 this alone notices, if the loss stays finite: a gradient may overflow, and the step
+        is then skipped; batch normalisation has no gradient.
+
+        Raises:
+            DivergedError: naming the iteration and the first such tensor.
+        """
+        state = {**self.embedder.state_dict(), **dict(self.loss.named_parameters(prefix="loss"))}
+        kept = {k: t.detach() for k, t in state.items() if t.is_floating_point() and t.numel()}
+        # The largest number of each, all at once; to look at them one by one would make a GPU wait.
+        norms = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
+        largest = norms(list(kept.values()), math.inf)
+        fine = torch.stack([number.float() for number in largest]).isfinite().tolist()
+        if not all(fine):
+            name = list(kept)[fine.index(False)]
+            raise DivergedError(
+                f"iteration {self.iteration}: the network is no longer finite ({name}); {_ADVICE}"
+            )
+
+    def state_dict(self, sampler_state: dict[str, Any]) -> dict[str, Any]:
+        """Return all that a run needs to go on as if it had not been stopped."""
+        return {
+            "iteration": self.iteration,
+            "embedder": self.embedder.state_dict(),
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "meter": self.meter.state_dict(),
+            "sampler": sampler_state,
+            "random": random_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.iteration = state["iteration"]
+        self.embedder.load_state_dict(state["embedder"])
+        self.loss.load_state_dict(state["loss"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.meter.load_state_dict(state["meter"])
+        set_random_state(state["random"])
+
+
+def _check_chunks(embedder: Embedder) -> None:
+    if any(isinstance(m, _BatchNorm) and m.training for m in embedder.train().modules()):
+        raise UserError(
+            "train.chunk_size: batch normalisation would see chunks for batches; set "
+            "model.freeze=batchnorm, or leave train.chunk_size out"
+        )
