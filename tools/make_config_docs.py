@@ -102,7 +102,9 @@ def _words(field: dict[str, Any]) -> str:
         return " or ".join(dict.fromkeys(map(_words, choices)))
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
-        return "component" if name == "Component" else f"[map](#{_HOMES.get(name, name.lower())})"
+        return (
+            "component" if name == "ComponentSpec" else f"[map](#{_HOMES.get(name, name.lower())})"
+        )
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
     kind = field.get("type")

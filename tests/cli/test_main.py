@@ -58,7 +58,7 @@ def test_no_traceback_from_the_real_process(tmp_path):
         "extends: ice_glyphs\nloss: {scael: 3}\ntrain: {iteratons: 3}\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "zoo.cli", "run", "x.yaml"],
+        [sys.executable, "-m", "zoo", "run", "x.yaml"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -318,7 +318,7 @@ def test_a_wrong_option_ends_with_2(command):
     ],
 )
 def test_streams_that_take_nothing_or_not_all(line, status, said):
-    zoo_command = f"{sys.executable} -m zoo.cli "
+    zoo_command = f"{sys.executable} -m zoo "
     done = subprocess.run(
         ["sh", "-c", line.replace("zoo ", zoo_command)], capture_output=True, text=True, check=False
     )
@@ -433,7 +433,7 @@ def test_a_name_of_any_length_is_told_in_a_line(command):
         assert len(err) < 1000, arguments
 
 
-@pytest.mark.parametrize("module", ["zoo", "zoo.cli"])
+@pytest.mark.parametrize("module", ["zoo", "zoo.__main__"])
 def test_the_package_is_the_command(module, tmp_path):
     def run(*arguments):
         line = [sys.executable, "-m", module, *arguments]
@@ -447,7 +447,7 @@ def test_the_package_is_the_command(module, tmp_path):
     assert wrong.stderr.startswith("error: there is no config 'no_such'")
 
 
-@pytest.mark.parametrize("module", ["rich_click", "zoo._cli_use", "zoo.progress"])
+@pytest.mark.parametrize("module", ["rich_click", "zoo.cli.search", "zoo.progress"])
 def test_ctrl_c_while_the_command_is_imported_takes_one_line(module):
     code = (
         "import signal, sys\n"
@@ -455,7 +455,7 @@ def test_ctrl_c_while_the_command_is_imported_takes_one_line(module):
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
-        "from zoo._start import main\n"
+        "from zoo.__main__ import main\n"
         "main()"
     )
     done = subprocess.run(

@@ -277,7 +277,7 @@ def test_the_command_on_two_runs(runs, command):
 
 
 def test_the_command_fits_into_eighty_columns(runs, command, monkeypatch):
-    monkeypatch.setattr("zoo._cli_compare.stdout", lambda: zoo.progress.Console(width=80))
+    monkeypatch.setattr("zoo.cli.compare.stdout", lambda: zoo.progress.Console(width=80))
     _, out, _ = command("compare", "good", "bad")
     assert "…" not in out
 

@@ -161,7 +161,7 @@ def test_a_file_that_may_not_be_read(monkeypatch):
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("zoo._files.open_regular", refuse)
+    monkeypatch.setattr("zoo.support.files.open_regular", refuse)
     assert complaints("ok.yaml") == ["ok.yaml: cannot be read: Permission denied"]
 
 

@@ -626,7 +626,7 @@ def test_ctrl_c_keeps_the_part(get, site, part, monkeypatch):
 SCRIPT = """
 import sys
 from pathlib import Path
-from zoo._fetch import fetch
+from zoo.data.download import fetch
 from zoo.base import Source
 url, folder, md5 = sys.argv[1:]
 print("ready", flush=True)

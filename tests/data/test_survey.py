@@ -23,6 +23,7 @@ from places import DOCS
 
 import zoo
 from zoo import config as configuration
+from zoo import registry
 from zoo.base import Count, Source, Survey, data_dir
 from zoo.cli import main
 from zoo.data import download, survey, unpack
@@ -98,21 +99,21 @@ def test_list_of_a_folder_with_something_else(command, data):
 
 
 def test_list_of_a_data_set_that_cannot_be_loaded(command, monkeypatch):
-    load = components.load
+    load = registry.load
 
     def broken(kind, name):
         if name == "sop":
             raise UserError("sop: no such module")
         return load(kind, name)
 
-    monkeypatch.setattr(components, "load", broken)
+    monkeypatch.setattr(registry, "load", broken)
     status, out, _ = command("list")
     assert status == 0
     assert "broken: sop: no such module" in out
 
 
 def test_list_imports_no_torch(tmp_path):
-    code = "import sys; from zoo import _cli_data; _cli_data.list_.callback()"
+    code = "import sys; from zoo.cli import data; data.list_.callback()"
     code += "; print('torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path

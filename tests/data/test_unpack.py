@@ -537,7 +537,7 @@ def test_ctrl_c_leaves_nothing(open_up, tmp_path, monkeypatch):
 SCRIPT = """
 import sys
 from pathlib import Path
-import zoo._unpack as module
+import zoo.data.unpack as module
 archive, into, ask = sys.argv[1:]
 read = module._Tree._read
 def slow(self, name, opening):

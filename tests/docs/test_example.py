@@ -26,7 +26,7 @@ def installed(tmp_path_factory):
 
     def zoo(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "zoo.cli", *arguments],
+            [sys.executable, "-m", "zoo", *arguments],
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": str(target), "COLUMNS": "200"},

@@ -13,6 +13,7 @@ import zoo.evaluate
 from zoo.errors import UserError
 from zoo.evaluate import NO_MATCH, Recall, ranks, recall_at_k
 from zoo.evaluation import faiss as evaluation_faiss
+from zoo.evaluation import recall
 from zoo.evaluation.at_r import at_r
 
 KS = (1, 2, 5, 10)
@@ -162,7 +163,7 @@ def test_several_tiles_of_the_default_size(device):
 def test_close_pairs_one_by_one_or_by_products(monkeypatch):
     x, y = near_ties(60), few_classes(60)
     for dense in (0, 1 << 40):
-        monkeypatch.setattr(zoo.evaluate, "_DENSE", dense)
+        monkeypatch.setattr(recall, "_DENSE", dense)
         assert ranks(x, y, block=16).tolist() == by_definition(x, y)
 
 
@@ -326,7 +327,7 @@ def test_faiss_agrees_with_torch(data, labelled):
 def test_faiss_settles_an_ordinary_embedding_alone(monkeypatch):
     x, y = random(300), few_classes(300)
     expected = recall_at_k(x, y, KS)
-    monkeypatch.setattr(zoo.evaluate._Retrieval, "count", None)
+    monkeypatch.setattr(recall._Retrieval, "count", None)
     assert recall_at_k(x, y, KS, backend="faiss") == expected
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from places import SHARED
 
 import zoo
 from zoo.errors import UserError

@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torchvision
+from places import WEIGHTS
 from torch.overrides import TorchFunctionMode
 from torchvision import models
 
@@ -8,7 +9,7 @@ from zoo.errors import UserError
 from zoo.models import torchvision_family
 from zoo.models.torchvision_family import TorchvisionBackbone
 
-needs_weights = pytest.mark.skipif(not SHARED.is_file(), reason="no shared weights")
+needs_weights = pytest.mark.skipif(not WEIGHTS.is_file(), reason="no shared weights")
 
 # The smallest of each family, with an image size that it takes.
 SMALLEST = {
@@ -170,10 +171,10 @@ def test_shared_weights_give_torchvision_s_features():
     network.features.load_state_dict(
         {
             name.removeprefix("features."): value
-            for name, value in torch.load(SHARED, weights_only=True).items()
+            for name, value in torch.load(WEIGHTS, weights_only=True).items()
         }
     )
-    backbone = TorchvisionBackbone("mobilenet_v2", weights=str(SHARED))
+    backbone = TorchvisionBackbone("mobilenet_v2", weights=str(WEIGHTS))
     images = torch.randn(2, 3, 96, 96)
     with torch.no_grad():
         expected = network.eval().features(images)

@@ -24,7 +24,7 @@ from zoo.runs.folder import RESULT, VALIDATION
 
 QUIET = Reporter(quiet=True)
 
-# What stands in for zoo._job: scale and seed say how well a run does on the held-out classes.
+# Stands in for zoo.plans.process: scale and seed say how good a run is on held-out classes.
 FAKE = r"""
 import json, sys
 from pathlib import Path

@@ -29,7 +29,7 @@ from zoo.runs.folder import CHECKPOINT, CONFIG, LOG, RunFolder
 
 QUIET = Reporter(quiet=True)
 
-# What stands in for zoo._job. The loss's scale says what becomes of a run.
+# What stands in for zoo.plans.process. The loss's scale says what becomes of a run.
 FAKE = r"""
 import json, os, signal, sys, time
 from pathlib import Path

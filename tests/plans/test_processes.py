@@ -31,10 +31,10 @@ COMMAND = """
 import sys
 from pathlib import Path
 from zoo import _yaml
-from zoo.jobs import Plan, run
-from zoo._scheduler import Job
-from zoo.results import RunFolder
-from zoo.schema import Config
+from zoo.plans.planning import Plan, run
+from zoo.plans.scheduler import Job
+from zoo.runs import RunFolder
+from zoo.config import Config
 
 data = _yaml.read(Path(sys.argv[1]), "", []).plain()
 found = [Config.model_validate({**data, "seed": seed}) for seed in (0, 1)]
@@ -71,7 +71,7 @@ def made(photographs, output):
 def command(*arguments, **environment):
     """Start `zoo run`, for real."""
     return subprocess.Popen(
-        [sys.executable, "-m", "zoo.cli", "run", "ice_glyphs", *arguments],
+        [sys.executable, "-m", "zoo", "run", "ice_glyphs", *arguments],
         env={**os.environ, "COLUMNS": "200", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

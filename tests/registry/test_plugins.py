@@ -54,7 +54,7 @@ def installed(tmp_path_factory):
     def zoo(*arguments, cwd=None):
         environment = {**os.environ, "PYTHONPATH": str(target), "COLUMNS": "200"}
         return subprocess.run(
-            [sys.executable, "-m", "zoo.cli", *arguments],
+            [sys.executable, "-m", "zoo", *arguments],
             capture_output=True,
             text=True,
             env=environment,

@@ -36,9 +36,9 @@ def run_python(code, *, path=None):
     [
         "import zoo",
         "import zoo; [zoo.names(k) for k in zoo.registry.KINDS]",
-        "import zoo.cli as c, contextlib, io, sys; sys.argv = ['zoo', 'list', '--all']\n"
+        "import zoo.cli.main as c, contextlib, io, sys; sys.argv = ['zoo', 'list', '--all']\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): c.main()",
-        "import zoo.cli as c, contextlib, io, sys; sys.argv = ['zoo', '--help']\n"
+        "import zoo.cli.main as c, contextlib, io, sys; sys.argv = ['zoo', '--help']\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): c.main()",
     ],
     ids=["import", "names", "list", "help"],

@@ -104,7 +104,7 @@ def go(folder, *settings):
 @pytest.fixture
 def registered(monkeypatch):
     """Register components for a test, the data set among them."""
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("datasets", "pictures")(Pictures)
     return lambda kind, cls: zoo.register(kind, "mine")(cls)
 

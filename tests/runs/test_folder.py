@@ -86,7 +86,7 @@ def test_metrics_are_rewound_and_a_torn_line_is_dropped(folder):
 
 def test_one_process_at_a_time(folder):
     code = (
-        "import sys; from zoo.results import RunFolder; from zoo import UserError\n"
+        "import sys; from zoo.runs import RunFolder; from zoo import UserError\n"
         "try:\n"
         "    with RunFolder(sys.argv[1]).locked(): print('got it')\n"
         "except UserError as error: print(error)"

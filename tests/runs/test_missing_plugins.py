@@ -85,7 +85,7 @@ def outcome(use, *arguments):
 
 
 def use(name):
-    model = zoo.load(zoo.results.RunFolder.find(name, runs).path)
+    model = zoo.load(zoo.runs.RunFolder.find(name, runs).path)
     assert model(np.zeros((40, 40, 3), np.uint8)).shape == (8,)
     return model
 

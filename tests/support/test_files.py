@@ -122,24 +122,27 @@ LOADERS = ("np", "numpy", "torch", "json", "pickle", "yaml", "cv2")
 ASKED_BEFORE = {
     "datasets/glyphs.py": {"np.load"},
     "models/_weights.py": {"torch.load"},
-    "zoo/_files.py": {"os.open", "np.load", "zipfile.ZipFile"},
-    "zoo/cache.py": {"np.lib.format.open_memmap"},
-    "zoo/decoding.py": {"Image.open"},
-    "zoo/results.py": {"torch.load", "zipfile.ZipFile"},
-    "zoo/trained.py": {"np.load"},
+    "zoo/support/files.py": {"os.open", "np.load", "zipfile.ZipFile"},
+    "zoo/data/cache.py": {"np.lib.format.open_memmap"},
+    "zoo/data/decoding.py": {"Image.open"},
+    "zoo/runs/folder.py": {"torch.load", "zipfile.ZipFile"},
+    "zoo/trained/network.py": {"np.load"},
 }
 """Libraries that open a file themselves, after check_regular or check_stored has looked at it."""
 
 OTHERS = {
     "datasets/cars196.py": {"loadmat"},  # of what read_bytes has read
-    "zoo/_cli_use.py": {"indices.open"},  # an index: its files are read in zoo/_index_folder.py
-    "zoo/_job.py": {"open"},  # its stdin
-    "zoo/_neighbours.py": {"faiss.read_index"},  # from a file that open_regular has opened
-    "zoo/_unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
+    "zoo/cli/search.py": {"indices.open"},  # an index: its files are read in zoo/search/folder.py
+    "zoo/plans/process.py": {"open"},  # its stdin
+    "zoo/search/neighbours.py": {"faiss.read_index"},  # from a file that open_regular has opened
+    "zoo/data/unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
     # of an archive that open_regular has opened, and of what is made of it
-    "zoo/_yaml.py": {"path.open"},  # a pipe that the user names
-    "zoo/environment.py": {"info.read_text", "limit.read_text"},  # /proc/cpuinfo, of the system
-    "zoo/jobs.py": {"board.open"},  # no file
+    "zoo/support/yaml.py": {"path.open"},  # a pipe that the user names
+    "zoo/support/environment.py": {
+        "info.read_text",
+        "limit.read_text",
+    },  # /proc/cpuinfo, of the system
+    "zoo/plans/planning.py": {"board.open"},  # no file
     "zoo/report/render.py": {"(_HERE / 'static' / name).read_bytes"},  # of the package
 }
 """What else opens something to read, or looks like it."""
@@ -167,7 +170,7 @@ def test_files_are_opened_to_be_read_by_zoo_files_alone():
         name = path.relative_to(ROOT).as_posix()
         known = ASKED_BEFORE.get(name, set()) | OTHERS.get(name, set())
         found = set(openings(path))
-        assert found <= known, f"{name}: {found - known}: read a file with zoo._files"
+        assert found <= known, f"{name}: {found - known}: read a file with zoo.support.files"
         assert known <= found, f"{name}: {known - found}: is not there any more; take it off"
         if name in ASKED_BEFORE:
             assert re.search(r"\bcheck_(regular|stored)\(", path.read_text("utf-8")), name

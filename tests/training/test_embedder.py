@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from places import WEIGHTS
 from torch import nn
 
 from zoo.base import Preprocess

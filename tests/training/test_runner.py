@@ -124,7 +124,7 @@ def test_a_random_network_learns(tmp_path):
 def test_killed_at_random_iterations_it_ends_bit_for_bit_the_same(whole, tmp_path):
     """SIGKILL, which nothing can catch, three times; then once to the end."""
     path, result = whole
-    command = [sys.executable, "-m", "zoo.cli", "run", "ice_glyphs", *SMALL, f"output={tmp_path}"]
+    command = [sys.executable, "-m", "zoo", "run", "ice_glyphs", *SMALL, f"output={tmp_path}"]
     chance = random.Random(os.environ.get("ZOO_TEST_SEED", "7"))
     reached = 0
     for _ in range(3):
@@ -170,7 +170,7 @@ class Dropout(nn.Module):
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [3, 5, 17])
 def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch, at):
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("backbones", "dropout")(Dropout)
     more = [
         "model.backbone=dropout",
@@ -214,7 +214,7 @@ def test_dropout_adam_and_loss_parameters_are_resumed_too(tmp_path, monkeypatch,
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     path, result = whole
-    command = [sys.executable, "-m", "zoo.cli", "run", "ice_glyphs", *SMALL, f"output={tmp_path}"]
+    command = [sys.executable, "-m", "zoo", "run", "ice_glyphs", *SMALL, f"output={tmp_path}"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -319,7 +319,7 @@ def test_changed_images_are_not_trained_on_by_mistake(tmp_path, monkeypatch):
 
 def test_ctrl_break_saves_too(tmp_path, monkeypatch):
     """As SIGBREAK, which only Windows has; another signal stands in for it."""
-    monkeypatch.setattr(loop._signals, "STOP", (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+    monkeypatch.setattr(loop.signals, "STOP", (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
     with pytest.raises(loop.InterruptedRunError, match="saved at iteration 7 of 24"):
         interrupted(tmp_path, monkeypatch, at=6, signum=signal.SIGUSR1)
     assert folder(tmp_path).reached() == 7
@@ -404,7 +404,7 @@ def test_nan_stops_with_iteration_loss_and_batch_and_keeps_the_checkpoint(
                 else (embeddings - embeddings.detach()).abs().sqrt().sum()
             )
 
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("losses", "poisoned")(Poisoned)
     with pytest.raises(DivergedError) as error:
         run(tmp_path, "loss=poisoned")
@@ -473,7 +473,7 @@ def test_a_loss_that_fails_is_named_in_one_line(tmp_path, monkeypatch, loss, say
         def forward(self, *arguments):
             return loss(*arguments)
 
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("losses", "mine")(Mine)
     with pytest.raises(UserError, match=says) as error:
         run(tmp_path, "loss=mine")
@@ -514,7 +514,7 @@ def test_what_pml_does_not_check_is_told_in_one_line(tmp_path, setting):
 def test_a_loss_that_cannot_be_called_is_refused_before_training(
     tmp_path, monkeypatch, forward, alone, mined
 ):
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("losses", "mine")(type("Mine", (nn.Module,), {"forward": forward}))
     for fits, miner in ((alone, "null"), (mined, "semihard")):
         settings = ["loss=mine", f"miner={miner}", "train.iterations=1"]
@@ -533,7 +533,7 @@ def test_a_full_memory_is_not_blamed_on_the_loss(tmp_path, monkeypatch):
         def forward(self, *_):
             raise MemoryError
 
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("losses", "mine")(Mine)
     with pytest.raises(MemoryError):
         run(tmp_path, "loss=mine")
@@ -551,7 +551,7 @@ class Halves(Dropout):
 
 
 def test_a_backbone_that_fails_is_named_with_the_size_of_the_images(tmp_path, monkeypatch):
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("backbones", "mine")(Halves)
     left_out = ("model.backbone", "images", "train")
     given = [s for s in SMALL if not s.startswith(left_out)]
@@ -653,7 +653,7 @@ class Plain(Dropout):
 @pytest.mark.parametrize("backbone", [Plain, Dropout])
 def test_in_chunks_the_gradient_is_that_of_the_whole_batch(tmp_path, monkeypatch, backbone):
     """With dropout, the whole batch is made of the chunks, to draw the same numbers."""
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("backbones", "mine")(backbone)
     common = [s for s in SMALL if "width" not in s]
     found = {}
@@ -702,7 +702,7 @@ class ThreeLevels(nn.Module):
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["ice", "pml.ArcFaceLoss"])
 def test_every_level_learns_by_a_loss_of_its_own(tmp_path, monkeypatch, loss):
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("backbones", "levels")(ThreeLevels)
     found = {}
     for levels in (1, 2, 3):
@@ -775,7 +775,7 @@ def test_a_config_without_a_file_cannot_train_on_the_test_split_either(tmp_path)
     data = config(tmp_path).resolved()
     data["dataset"]["split"] = "test"
     with pytest.raises(UserError, match=r"glyphs\.split: the run sets it; leave it out"):
-        runner.run(zoo.schema.Config.model_validate(data), reporter=QUIET)
+        runner.run(zoo.config.Config.model_validate(data), reporter=QUIET)
 
 
 def test_a_loss_that_needs_an_unknown_thing_is_refused_before_training(tmp_path):

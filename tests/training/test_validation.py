@@ -72,7 +72,7 @@ class Few(Glyphs):
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(zoo.registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     zoo.register("datasets", "few")(Few)
     monkeypatch.setattr(Few, "open", True)
 
@@ -103,7 +103,7 @@ def measured(tmp_path, *more):
 def whole(tmp_path_factory):
     """A run that was never stopped."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zoo.registry, "_registered", {})
+        patch.setattr(zoo.registry.components, "_registered", {})
         zoo.register("datasets", "few")(Few)
         path = tmp_path_factory.mktemp("whole")
         return path, run(path)

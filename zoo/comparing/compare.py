@@ -1,7 +1,7 @@
 """Two runs, or two experiments over their seeds, compared query by query.
 
 Torch is imported only for runs that did not keep the classes of their queries. The tests are in
-:mod:`zoo.significance`; what they mean is told in docs/compare.md.
+:mod:`zoo.comparing.significance`; what they mean is told in docs/compare.md.
 """
 
 from __future__ import annotations

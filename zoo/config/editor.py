@@ -34,7 +34,7 @@ def schema(names: Mapping[Kind, Sequence[str]] | None = None) -> _Schema:
     """
     known = names or {kind: components.names(kind) for kind in components.KINDS}
     found = cast("_Schema", _loose(loading.schema()))
-    del found["$defs"]["Component"]
+    del found["$defs"]["ComponentSpec"]
     for kind in components.KINDS:
         found["$defs"][kind] = _components(kind, known[kind])
     for keys in NAMED:

@@ -3,7 +3,7 @@
     config = load("ice_glyphs", ["loss.scale=32", "seed=1"])
     variants = load_all("ice_glyphs", sweeps=["loss.scale=16,32"], seeds="0,1,2")
 
-What a config may hold is said in zoo.schema; what a component takes, the registry asks its class.
+The schema says what a config may hold; the registry asks a class which arguments it takes.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def _bare(source: str | Path) -> str:
 def _library() -> dict[str, Path]:
     """Return the shipped configs by name, those among them that are only to be extended.
 
-    Beside them lie the shapes of tables, which are no configs; see :mod:`zoo._shape`.
+    Beside them lie the shapes of tables, which are no configs; see :mod:`zoo.tables.shapes`.
     """
     folder = Path(importlib.import_module("zoo.configs").__path__[0])
     return {

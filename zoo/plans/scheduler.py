@@ -27,7 +27,7 @@ from zoo.support import signals
 
 State = Literal["waiting", "at work", "in another process", "finished", "failed", "stopped"]
 
-PROGRAM = "from zoo._job import main; main()"
+PROGRAM = "from zoo.plans.process import main; main()"
 _TICK = 0.25  # seconds between two looks at the processes
 _LOOK = 1.0  # seconds between two looks at a run that another process has
 _ANY_GPU = ("auto", "cuda")

@@ -5,7 +5,7 @@ the new one. ``result.json`` comes last: a folder that has one is a finished run
 competes with others on held-out classes ends with ``validation.json``, unless it is chosen.
 
 Both records hold the digests of the files that belong to them, and every file is compared with its
-digest when it is read, see :mod:`zoo._identity`.
+digest when it is read, see :mod:`zoo.runs.identity`.
 """
 
 from __future__ import annotations

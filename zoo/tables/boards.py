@@ -69,7 +69,7 @@ class Row:
 
     @property
     def measures(self) -> dict[str, Score]:
-        """Score by name of what else was measured, in the order of ``zoo.schema.MEASURES``."""
+        """Score by name of what else was measured, in the order of ``MEASURES``."""
         known = [result.get("measures", {}) for result in self.results]
         return {
             name: Score(tuple(100 * of_run[name] for of_run in known if name in of_run))

@@ -91,7 +91,7 @@ def tables(
         paper: whether a published shape has lines with the paper's values.
         others: whether a published shape gets rows for what it has none for.
         significance: whether rows of runs are marked that are not significantly worse than the
-            best; see :mod:`zoo.standings`.
+            best; see :mod:`zoo.comparing.standings`.
 
     Raises:
         UserError: if nothing is left to show, or an argument does not fit.
@@ -131,7 +131,7 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
             for table in made:
                 console.print(terminal.render(table, _WIDTH), "")
         return captured.get()
-    module = importlib.import_module(f"zoo._table_{kind}")
+    module = importlib.import_module(f"zoo.tables.formats.{kind}")
     text: str = module.render_standalone(made) if standalone else module.render(made)
     return text
 

@@ -220,7 +220,7 @@ def snippet(exported: Exported) -> str:
     return "\n".join(lines) + "\n"
 
 
-_DEEP_GRAY = (  # as zoo.decoding.to_rgb does
+_DEEP_GRAY = (  # as zoo.data.decoding.to_rgb does
     'if photo.mode.startswith(("I", "F")):  # gray of more than 8 bits: scaled, not clipped',
     "    gray = np.nan_to_num(np.array(photo, np.float32), posinf=0, neginf=0)",
     "    low, high = float(gray.min()), float(gray.max())",
