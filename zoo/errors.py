@@ -97,7 +97,7 @@ def frame_of(error: BaseException) -> traceback.FrameSummary | None:
 
     frames = traceback.extract_tb(error.__traceback__)
     torch = getattr(sys.modules.get("torch"), "__path__", ())
-    others = (*torch, str(Path(__file__).with_name("_check_")))
+    others = (*torch, str(Path(__file__).with_name("checks")))
     own = [frame for frame in frames if not frame.filename.startswith(others)]
     return next(reversed(own or frames), None)
 

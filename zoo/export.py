@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from zoo.trained.export import FORMATS, Difference, Exported, ExportError, export
+from zoo.trained.export import FORMATS, Difference, Exported, ExportError, export, snippet
 
-__all__ = ["FORMATS", "Difference", "ExportError", "Exported", "export"]
+__all__ = ["FORMATS", "Difference", "ExportError", "Exported", "export", "snippet"]

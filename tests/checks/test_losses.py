@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from zoo import UserError, registry
+from zoo import UserError, checks, registry
 from zoo.checks import (
     CHECKS,
     CheckFailedError,
     Subject,
-    numbers,
     parametrize_with_checks,
     subject,
     suite,
@@ -195,20 +194,20 @@ class DividesByPositives(SoundLoss):
 
 
 @mutant(
-    "check_no_negatives", "in float32 it raised (Runtime|Index)Error: .*test_checks.py:.*\n1 image:"
+    "check_no_negatives", "in float32 it raised (Runtime|Index)Error: .*test_losses.py:.*\n1 image:"
 )
 class NearestNegative(SoundLoss):
     def more(self, value, x, labels, cosine):
         return value + cosine[labels[:, None] != labels].max()
 
 
-@mutant("check_one_image", "in float32 it raised IndexError: .*test_checks.py:")
+@mutant("check_one_image", "in float32 it raised IndexError: .*test_losses.py:")
 class SecondImage(SoundLoss):
     def more(self, value, x, labels, cosine):
         return value + cosine[:, 1].mean()
 
 
-@mutant("check_unequal_classes", "it raised RuntimeError: .*test_checks.py:.*\n3 images:")
+@mutant("check_unequal_classes", "it raised RuntimeError: .*test_losses.py:.*\n3 images:")
 class Rectangular(SoundLoss):
     def more(self, value, x, labels, cosine):
         return value + 0 * x.reshape(len(labels.unique()), -1, x.shape[1]).sum()
@@ -290,7 +289,7 @@ def test_there_is_a_mutant_for_each_check():
 def test_the_check_finds_its_mutant(name):
     cls, seen = MUTANTS[name]
     with pytest.raises(CheckFailedError, match=f"(?s){seen}"):
-        getattr(numbers, name)(Subject(cls))
+        getattr(checks, name)(Subject(cls))
 
 
 class Silent(SoundLoss):
@@ -362,7 +361,7 @@ def test_the_smallest_batch_is_shown():
             return value + torch.where(both, torch.nan, 0.0)
 
     with pytest.raises(CheckFailedError) as failed:
-        numbers.check_zero_rows(Subject(OneAndTwo))
+        checks.check_zero_rows(Subject(OneAndTwo))
     lines = str(failed.value).splitlines()
     assert lines[:2] == ["in float32 the value is nan", "2 images:"]
     assert sorted(line[:9] for line in lines[2:]) == ["  label 1", "  label 2"]
@@ -419,8 +418,8 @@ def test_a_fault_of_all_batches_is_told_once(loss):
     assert len(names) > 20
     assert note == report.failures["check_gradcheck"]
     if loss is Raises:
-        assert "(test_checks.py:" in note  # and not the line of torch that noticed
-        assert all("(test_checks.py:" in other for other in report.failures.values())
+        assert "(test_losses.py:" in note  # and not the line of torch that noticed
+        assert all("(test_losses.py:" in other for other in report.failures.values())
 
 
 def test_faults_of_a_few_batches_are_told_each():
@@ -476,8 +475,8 @@ def test_checks_are_chosen_by_what_a_loss_says():
 
 def test_all_checks_are_public_and_explained():
     for check in CHECKS:
-        assert check.__name__ in suite.__all__
-        assert getattr(numbers, check.__name__) is check
+        assert check.__name__ in checks.__all__
+        assert getattr(checks, check.__name__) is check
         assert check.__doc__
     assert list(suite.summaries()) == [check.__name__ for check in CHECKS]
     for summary in suite.summaries().values():

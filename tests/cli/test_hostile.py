@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 import zoo
-from zoo import UserError, checks, config, leaderboard
+from zoo import UserError, checks, config, leaderboard, registry
 from zoo.progress import Terminal, echo
 from zoo.registry import components
 from zoo.runs import identity
@@ -312,7 +312,7 @@ def test_yaml_that_is_printed_steers_nothing_and_loads_again():
 
 
 def test_a_warning_steers_nothing(command, monkeypatch):
-    monkeypatch.setattr(components, "names", lambda _: warnings.warn(STEERING, stacklevel=1) or [])
+    monkeypatch.setattr(registry, "names", lambda _: warnings.warn(STEERING, stacklevel=1) or [])
     _, _, err = command("list", "miners")
     assert err.startswith("warning: \\x1b[31m")
     assert UNSEEN.isdisjoint(err)
@@ -322,7 +322,7 @@ def test_a_mistake_in_the_program_is_a_traceback_that_steers_nothing(command, mo
     def fails(*_):
         raise KeyError(STEERING) from RuntimeError(f"from {STEERING}")
 
-    monkeypatch.setattr(components, "names", fails)
+    monkeypatch.setattr(registry, "names", fails)
     status, out, err = command("list")
     assert (status, out) == (1, "")
     assert "Traceback" in err

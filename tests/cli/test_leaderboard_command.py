@@ -183,7 +183,7 @@ def test_what_does_not_fit_beside_stands_below(run, tmp_path, monkeypatch):
 
 def test_it_needs_no_torch(run):
     code = (
-        "import sys; from zoo import cli\n"
+        "import sys; from zoo.cli import main as cli\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
         "print({'torch', 'matplotlib', 'sklearn'} & set(sys.modules), file=sys.stderr)"

@@ -241,7 +241,7 @@ def test_a_finished_run_is_shown_without_torch(command, tmp_path):
     settings = ["train.iterations=0", "model.backbone.width=2", "device=cpu"]
     assert command("run", "ice_glyphs", *settings)[0] == 0
     code = (
-        "import sys; from zoo import cli\n"
+        "import sys; from zoo.cli import main as cli\n"
         "try: cli.main()\n"
         "except SystemExit: pass\n"
         "print('torch' in sys.modules, file=sys.stderr)"
@@ -261,7 +261,7 @@ def test_ctrl_c_before_training_says_how_to_go_on_too(command, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(zoo.config, "load_all", stopped)
+    monkeypatch.setattr(zoo.config.loading, "load_all", stopped)
     status, _, err = command("run", "ice_glyphs", "loss.scale=7")
     assert (status, err) == (1, "stopped; to go on: zoo run ice_glyphs loss.scale=7\n")
 

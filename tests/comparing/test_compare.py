@@ -296,8 +296,8 @@ def test_the_command_in_json(runs, command):
 
 def test_the_command_without_torch(runs):
     code = (
-        "import sys; from zoo import cli; sys.argv = ['zoo', 'compare', 'good', 'bad']\n"
-        "try: cli.main()\nexcept SystemExit as end: assert not end.code\n"
+        "import sys; from zoo.cli.main import main; sys.argv = ['zoo', 'compare', 'good', 'bad']\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code\n"
         "assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

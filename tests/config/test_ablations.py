@@ -11,7 +11,7 @@ from rich.console import Console
 
 from zoo import leaderboard, runner
 from zoo.config import shipped
-from zoo.plans import planning as plans_plan
+from zoo.plans import planning
 from zoo.progress import Reporter
 
 ABLATIONS = [name for name in shipped() if name.startswith("ablation/")]
@@ -36,10 +36,10 @@ def stand_in(name: str, photographs: Path) -> list[str]:
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablation_ends_in_its_table(name, photographs, tmp_path):
     settings = [*SMALL, *stand_in(name, photographs), f"output={tmp_path}"]
-    plan = plans_plan.make([name], settings)
+    plan = planning.make([name], settings)
     for job in plan.jobs:
         runner.run(job.config, reporter=QUIET)
-    outcome = plans_plan.run(plan, reporter=QUIET)
+    outcome = planning.run(plan, reporter=QUIET)
     assert [result["run"] for result in outcome.results] == [job.name for job in plan.jobs]
     (board,) = leaderboard.boards(outcome.results)
     assert len(board.rows) == len(plan.jobs) >= 4

@@ -16,8 +16,7 @@ from rich.console import Console
 from zoo import runner
 from zoo.cli import main
 from zoo.plans import contest as plans_contest
-from zoo.plans import planning as plans_plan
-from zoo.plans import scheduler
+from zoo.plans import planning, scheduler
 from zoo.plans.live import figures
 from zoo.progress import Reporter
 from zoo.runs.folder import RESULT, VALIDATION
@@ -76,7 +75,7 @@ SETTINGS = ["device=cpu", "name=x", "train.iterations=20", "evaluate.validation=
 
 
 def plan(scales, seeds="0,1", *more):
-    return plans_plan.make(["ice_glyphs"], [*SETTINGS, *more], [f"loss.scale={scales}"], seeds)
+    return planning.make(["ice_glyphs"], [*SETTINGS, *more], [f"loss.scale={scales}"], seeds)
 
 
 def started():
@@ -109,10 +108,10 @@ def selection(job):
     ],
 )
 def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
-    found = plans_plan.make(sources, SETTINGS, [f"loss.scale={scales}"], seeds)
+    found = planning.make(sources, SETTINGS, [f"loss.scale={scales}"], seeds)
     (contest,) = found.contests
     assert [run.place for run in contest.runs] == [0, 1]
-    (choice,) = plans_plan.run(found, reporter=QUIET).choices
+    (choice,) = planning.run(found, reporter=QUIET).choices
     assert [len(entrant.jobs) for entrant in choice.entrants] == [1, 1]
     assert len(choice.chosen.jobs) == len([line for line in started() if "test" in line]) == 1
 
@@ -140,7 +139,7 @@ def test_the_settings_of_a_config_on_the_same_data_compete():
     ],
 )
 def test_what_cannot_be_compared_does_not_compete(sources, overrides, sweeps, seeds):
-    found = plans_plan.make(sources, overrides, sweeps, seeds)
+    found = planning.make(sources, overrides, sweeps, seeds)
     assert len(found.jobs) == 2
     assert found.contests == ()
     assert all(job.test for job in found.jobs)
@@ -148,7 +147,7 @@ def test_what_cannot_be_compared_does_not_compete(sources, overrides, sweeps, se
 
 def test_each_data_set_has_its_own_choice():
     sweeps = ["dataset=glyphs,{name: image_folder, root: a}", "loss.scale=1,2"]
-    found = plans_plan.make(["ice_glyphs"], SETTINGS, sweeps)
+    found = planning.make(["ice_glyphs"], SETTINGS, sweeps)
     assert [[run.place for run in contest.runs] for contest in found.contests] == [[0, 1], [2, 3]]
 
 
@@ -157,7 +156,7 @@ def test_each_data_set_has_its_own_choice():
 
 def test_only_the_settings_with_the_best_mean_are_tested():
     found = plan("1,2,3,4")
-    outcome = plans_plan.run(found, reporter=QUIET)
+    outcome = planning.run(found, reporter=QUIET)
     assert started() == [
         *(f"{scale} {seed} held out" for scale in (1, 2, 3, 4) for seed in (0, 1)),
         *("2 0 test", "2 1 test"),  # 2, 3 and 4 are equal, and 2 comes first
@@ -184,29 +183,29 @@ def test_only_the_settings_with_the_best_mean_are_tested():
 
 
 def test_the_same_plan_again_does_nothing():
-    first = shown(plans_plan.run(plan("1,2"), reporter=QUIET).choices[0])
+    first = shown(planning.run(plan("1,2"), reporter=QUIET).choices[0])
     started()
-    outcome = plans_plan.run(plan("1,2"), reporter=QUIET)
+    outcome = planning.run(plan("1,2"), reporter=QUIET)
     assert started() == []
     assert len(outcome.results) == 2
     assert shown(outcome.choices[0]) == first
 
 
 def test_more_settings_are_a_new_choice():
-    plans_plan.run(plan("1,2"), reporter=QUIET)
+    planning.run(plan("1,2"), reporter=QUIET)
     started()
-    plans_plan.run(plan("1,2,4"), reporter=QUIET)  # 2 again, but of three
+    planning.run(plan("1,2,4"), reporter=QUIET)  # 2 again, but of three
     assert started() == ["4 0 held out", "4 1 held out"]
     again = plan("1,2,4,7").jobs
     assert selection(again[2])["among"] == {"loss.scale": ["1", "2", "4"]}
     Path("data").touch()
-    outcome = plans_plan.run(plan("1,2,4,7"), reporter=QUIET)
+    outcome = planning.run(plan("1,2,4,7"), reporter=QUIET)
     assert started() == ["7 0 held out", "7 1 held out", "7 0 test", "7 1 test"]
     assert [result["run"] for result in outcome.results] == [job.name for job in again[6:]]
 
 
 def test_what_diverges_is_left_out():
-    outcome = plans_plan.run(plan("1,666,4"), reporter=QUIET)
+    outcome = planning.run(plan("1,666,4"), reporter=QUIET)
     (choice,) = outcome.choices
     assert choice.chosen.settings == {"loss.scale": "4"}
     assert started()[-2:] == ["4 0 test", "4 1 test"]
@@ -218,19 +217,19 @@ def test_what_diverges_is_left_out():
 
 def test_if_all_diverge_nothing_is_chosen():
     Path("scores").write_text("{}")
-    found = plans_plan.make(["ice_glyphs"], SETTINGS, ["loss.scale=666", "optimizer.lr=1,2"])
-    (choice,) = plans_plan.run(found, reporter=QUIET).choices
+    found = planning.make(["ice_glyphs"], SETTINGS, ["loss.scale=666", "optimizer.lr=1,2"])
+    (choice,) = planning.run(found, reporter=QUIET).choices
     assert "nothing is chosen: no settings came to their end with every seed" in shown(choice)
 
 
 def test_as_long_as_a_run_is_missing_nothing_is_tested():
-    (choice,) = plans_plan.run(plan("1,7"), reporter=QUIET).choices
+    (choice,) = planning.run(plan("1,7"), reporter=QUIET).choices
     assert all(line.endswith("held out") for line in started())
     text = shown(choice)
     assert "nothing is chosen: 2 of 4 runs are not at their end" in text
     assert "R@2" not in text
     Path("data").touch()
-    plans_plan.run(plan("1,7"), reporter=QUIET)
+    planning.run(plan("1,7"), reporter=QUIET)
     assert started() == ["7 0 held out", "7 1 held out", "7 0 test", "7 1 test"]
 
 
@@ -239,16 +238,16 @@ def test_settings_that_lack_a_seed_are_not_compared():
         "extends: ice_glyphs\nsweep:\n- {loss.scale: 1, seed: 0}\n- {loss.scale: 1, seed: 1}\n"
         "- {loss.scale: 2, seed: 0}\n"
     )
-    (choice,) = plans_plan.run(plans_plan.make(["x.yaml"], SETTINGS), reporter=QUIET).choices
+    (choice,) = planning.run(planning.make(["x.yaml"], SETTINGS), reporter=QUIET).choices
     assert choice.chosen.settings == {"loss.scale": "1"}
 
 
 def test_a_damaged_record_is_a_failure_and_nothing_is_chosen():
-    plans_plan.run(plan("1,7"), reporter=QUIET)
+    planning.run(plan("1,7"), reporter=QUIET)
     damaged = plan("1,7").jobs[0].folder.path / VALIDATION
     damaged.write_text("{}")
     Path("data").touch()
-    outcome = plans_plan.run(plan("1,7"), reporter=QUIET)
+    outcome = planning.run(plan("1,7"), reporter=QUIET)
     assert str(damaged) in outcome.failed[0].reason
     assert outcome.choices[0].chosen is None
 
@@ -259,8 +258,8 @@ def test_after_a_signal_the_chosen_run_waits(monkeypatch):
             super().run()
             self.signals = 1
 
-    monkeypatch.setattr(plans_plan, "Scheduler", Stopped)
-    outcome = plans_plan.run(plan("1,2"), reporter=QUIET)
+    monkeypatch.setattr(planning, "Scheduler", Stopped)
+    outcome = planning.run(plan("1,2"), reporter=QUIET)
     assert all(line.endswith("held out") for line in started())
     assert outcome.unfinished == 2
     text = shown(outcome.choices[0])
@@ -273,13 +272,13 @@ def test_after_a_signal_the_chosen_run_waits(monkeypatch):
 
 def test_the_command_that_is_named_trains_it_on_all_classes():
     more = ["evaluate.every=5", "schedule=constant"]
-    outcome = plans_plan.run(plan("1,3", "0,1", *more), reporter=QUIET)
+    outcome = planning.run(plan("1,3", "0,1", *more), reporter=QUIET)
     line = shown(outcome.choices[0]).splitlines()[-1]
     intro, command = line.split(": ", 1)
     assert intro == "to train it on all training classes"
     zoo, run, *arguments, flag, seeds = shlex.split(command)
     assert (zoo, run, flag, seeds) == ("zoo", "run", "--seeds", "0,1")
-    found = plans_plan.make(*map(list, plans_plan.sort(arguments)), [], seeds)
+    found = planning.make(*map(list, planning.sort(arguments)), [], seeds)
     for job, seed in zip(found.jobs, (0, 1), strict=True):
         config = job.config
         assert config.loss.arguments["scale"] == 3
@@ -290,7 +289,7 @@ def test_the_command_that_is_named_trains_it_on_all_classes():
 
 @pytest.mark.parametrize("more", [[], ["schedule={name: constant, warmup: 11}"]])
 def test_the_learning_rates_of_the_command_are_those_of_the_choice(more):
-    outcome = plans_plan.run(plan("1,3", "0", "evaluate.every=5", *more), reporter=QUIET)
+    outcome = planning.run(plan("1,3", "0", "evaluate.every=5", *more), reporter=QUIET)
     command = shown(outcome.choices[0]).splitlines()[-1]
     assert command.endswith("evaluate.every=null train.iterations=10 schedule.over=20")
 
@@ -319,7 +318,7 @@ def test_the_recall_of_the_test_is_not_mistaken_for_that_of_held_out_classes():
     found = plan("1,2").jobs[0]
     found.hear({"recall": 0.5})
     assert figures(found)[2] == "50.00"
-    outcome = plans_plan.run(plan("1,2"), reporter=QUIET)
+    outcome = planning.run(plan("1,2"), reporter=QUIET)
     assert [job.recall for job in outcome.choices[0].chosen.jobs] == [0.25, 0.25]
 
 
@@ -343,10 +342,10 @@ def test_runs_compete_for_real(tmp_path, monkeypatch):
         *("sampler={name: m_per_class, classes: 2, per_class: 2}", "device=cpu"),
         *("train.iterations=4", "evaluate={validation: 0.5, every: 2}", f"output={tmp_path}/runs"),
     ]
-    found = plans_plan.make(["ice_glyphs"], settings, ["loss.scale=1,64"])
+    found = planning.make(["ice_glyphs"], settings, ["loss.scale=1,64"])
     for job in found.jobs:  # here, since a process takes its time to start; the last one has one
         runner.run(job.config, reporter=QUIET, test=False)
-    outcome = plans_plan.run(found, reporter=QUIET)
+    outcome = planning.run(found, reporter=QUIET)
     assert outcome.failed == ()
     (result,) = outcome.results
     (chosen,) = outcome.choices[0].chosen.jobs

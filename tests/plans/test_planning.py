@@ -21,8 +21,7 @@ from rich.console import Console
 from zoo import progress
 from zoo.config import load_all
 from zoo.errors import UserError
-from zoo.plans import live, scheduler
-from zoo.plans import planning as plans_plan
+from zoo.plans import live, planning, scheduler
 from zoo.plans.scheduler import DeviceSlots, Job
 from zoo.progress import Reporter
 from zoo.runs.folder import CHECKPOINT, CONFIG, LOG, RunFolder
@@ -110,7 +109,7 @@ def pretending(monkeypatch):
 
 def plan(scales, seeds="0", *overrides):
     settings = ["device=cpu", "name=x", "train.iterations=20", *overrides]
-    return plans_plan.make(["ice_glyphs"], settings, [f"loss.scale={scales}"], seeds)
+    return planning.make(["ice_glyphs"], settings, [f"loss.scale={scales}"], seeds)
 
 
 def started():
@@ -127,7 +126,7 @@ def scale_of(job):
 
 
 def test_one_that_fails_does_not_stop_the_others(pretending):
-    outcome = plans_plan.run(plan("1,2,3,4,5,1.5"), 2, QUIET)
+    outcome = planning.run(plan("1,2,3,4,5,1.5"), 2, QUIET)
     assert [r["recall"]["1"] for r in outcome.results] == [0.5, 0.5]
     reasons = {scale_of(job): job.reason for job in outcome.failed}
     assert reasons[2] == "the data are not there"
@@ -139,18 +138,18 @@ def test_one_that_fails_does_not_stop_the_others(pretending):
 
 def test_what_a_process_said_when_it_failed_is_kept(pretending):
     folders = {scale_of(job): job.folder for job in plan("4").jobs}
-    (job,) = plans_plan.run(plan("4"), reporter=QUIET).failed
+    (job,) = planning.run(plan("4"), reporter=QUIET).failed
     assert str(folders[4].path / LOG) in job.reason
     assert "RuntimeError: a mistake in the program" in (folders[4].path / LOG).read_text()
 
 
 def test_the_same_plan_does_what_is_left(pretending):
-    plans_plan.run(plan("1,2"), reporter=QUIET)
+    planning.run(plan("1,2"), reporter=QUIET)
     assert len(started()) == 2
-    outcome = plans_plan.run(plan("1,2,1.5"), reporter=QUIET)
+    outcome = planning.run(plan("1,2,1.5"), reporter=QUIET)
     assert len(outcome.results) == 2
     assert len(started()) == 4  # the first is finished
-    plans_plan.forget(plan("1,2,1.5"))
+    planning.forget(plan("1,2,1.5"))
     assert not any(job.folder.finished for job in plan("1,2,1.5").jobs)
 
 
@@ -158,14 +157,14 @@ def test_a_damaged_result_is_a_failure(pretending):
     (job,) = plan("1").jobs
     job.folder.path.mkdir(parents=True)
     (job.folder.path / "result.json").write_text("{}")
-    outcome = plans_plan.run(plan("1"), reporter=QUIET)
+    outcome = planning.run(plan("1"), reporter=QUIET)
     assert "not the result of a run" in outcome.failed[0].reason
     assert not started()
 
 
 def test_two_at_a_time_and_one_at_a_time(pretending):
-    assert len(plans_plan.run(plan("8", "0,1"), 2, QUIET).results) == 2
-    assert len(plans_plan.run(plan("9", "0,1,2"), reporter=QUIET).results) == 3
+    assert len(planning.run(plan("8", "0,1"), 2, QUIET).results) == 2
+    assert len(planning.run(plan("9", "0,1,2"), reporter=QUIET).results) == 3
 
 
 def test_they_share_the_threads(pretending, monkeypatch):
@@ -173,8 +172,8 @@ def test_they_share_the_threads(pretending, monkeypatch):
 
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    plans_plan.run(plan("1", "0,1,2,3"), 3, QUIET)
-    plans_plan.run(plan("1.5"), 3, QUIET)
+    planning.run(plan("1", "0,1,2,3"), 3, QUIET)
+    planning.run(plan("1.5"), 3, QUIET)
     assert [threads for _, threads, _ in started()] == ["2", "2", "2", "2", "8"]
 
 
@@ -183,7 +182,7 @@ def test_their_threads_follow_from_the_plan_and_not_from_what_is_left(pretending
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     finished_run(plan("1").jobs[0], 1.0)
-    plans_plan.run(plan("1", "0,1"), 2, QUIET)
+    planning.run(plan("1", "0,1"), 2, QUIET)
     assert [threads for _, threads, _ in started()] == ["4"]
 
 
@@ -195,7 +194,7 @@ def once_it_waits(monkeypatch, act):
     tell = live.LiveTable.left_over
 
     def left_over(self, jobs):
-        tell(self, plans_plan)
+        tell(self, jobs)
         act()
 
     monkeypatch.setattr(live.LiveTable, "left_over", left_over)
@@ -215,7 +214,7 @@ def test_a_run_of_another_process_is_left_to_it_and_counted(pretending, monkeypa
 
     once_it_waits(monkeypatch, finish)
     console = Console(width=200, file=io.StringIO())
-    outcome = plans_plan.run(made, at_a_time, Reporter(console))
+    outcome = planning.run(made, at_a_time, Reporter(console))
     assert len(outcome.results) == 3
     assert (outcome.failed, outcome.unfinished) == ((), 0)
     assert sorted(name for name, _, _ in started()) == [job.name for job in made.jobs[1:]]
@@ -231,13 +230,13 @@ def test_a_run_that_another_process_gives_up_is_taken_up(pretending, monkeypatch
         theirs.enter_context(job.folder.locked())
     once_it_waits(monkeypatch, theirs.close)
     console = Console(width=200, file=io.StringIO())
-    assert len(plans_plan.run(made, reporter=Reporter(console)).results) == 2
+    assert len(planning.run(made, reporter=Reporter(console)).results) == 2
     assert len(started()) == 2
     assert "waiting for another process to finish 2 runs" in console.file.getvalue()
 
 
 def test_a_run_that_another_process_took_a_moment_before_is_left_to_it(pretending):
-    outcome = plans_plan.run(plan("10,1"), reporter=QUIET)
+    outcome = planning.run(plan("10,1"), reporter=QUIET)
     assert [scale_of(job) for job in outcome.failed] == []
     assert [name for name, _, _ in started()].count(plan("10").jobs[0].name) == 2
     assert len(outcome.results) == 2
@@ -247,7 +246,7 @@ def test_ctrl_c_ends_the_waiting(pretending, monkeypatch):
     once_it_waits(monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
     made = plan("1")
     with made.jobs[0].folder.locked():
-        assert plans_plan.run(made, reporter=QUIET).unfinished == 1
+        assert planning.run(made, reporter=QUIET).unfinished == 1
 
 
 def test_a_chosen_run_that_another_process_tests_is_waited_for(pretending, monkeypatch):
@@ -255,23 +254,23 @@ def test_a_chosen_run_that_another_process_tests_is_waited_for(pretending, monke
     (job,) = made.jobs
     theirs = ExitStack()
     theirs.enter_context(job.folder.locked())
-    monkeypatch.setattr(plans_plan.time, "sleep", lambda _: theirs.close())
+    monkeypatch.setattr(planning.time, "sleep", lambda _: theirs.close())
     console = Console(width=200, file=io.StringIO())
-    plans_plan._select(job, {}, Reporter(console))
+    planning._select(job, {}, Reporter(console))
     assert "another process is at this run; waiting for it" in console.file.getvalue()
 
 
 def test_a_restart_clears_all_runs_or_none(command, pretending):
     made = plan("1", "0,1")
-    plans_plan.run(made, reporter=QUIET)
+    planning.run(made, reporter=QUIET)
     with made.jobs[1].folder.locked(), pytest.raises(UserError, match="another process"):
-        plans_plan.forget(made)
+        planning.forget(made)
     assert all(job.folder.finished for job in made.jobs)
 
 
 def test_runs_that_cannot_be_written_fail_without_a_process(pretending):
     Path("runs").write_text("a file, where the folder of runs should be")
-    outcome = plans_plan.run(plan("1", ",".join(map(str, range(100)))), reporter=QUIET)
+    outcome = planning.run(plan("1", ",".join(map(str, range(100)))), reporter=QUIET)
     assert not started()
     assert len(outcome.failed) == 100
     assert all("cannot be written" in reason for reason in outcome.failures())
@@ -292,7 +291,7 @@ def test_a_signal_lets_them_save_and_starts_no_more(pretending, monkeypatch, sig
 
     monkeypatch.setattr(live.LiveTable, "tick", tick)
     before = signal.getsignal(signum)
-    outcome = plans_plan.run(plan("6", "0,1,2"), 2, QUIET)
+    outcome = planning.run(plan("6", "0,1,2"), 2, QUIET)
     assert signal.getsignal(signum) is before
     assert told
     assert outcome.unfinished == 3
@@ -306,7 +305,7 @@ def test_who_does_not_listen_is_killed_the_third_time(pretending, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(live.LiveTable, "tick", tick)
-    assert plans_plan.run(plan("7"), reporter=QUIET).unfinished == 1
+    assert planning.run(plan("7"), reporter=QUIET).unfinished == 1
 
 
 def test_one_that_somebody_else_stops_has_failed(pretending, monkeypatch):
@@ -324,7 +323,7 @@ def test_one_that_somebody_else_stops_has_failed(pretending, monkeypatch):
 
     monkeypatch.setattr(scheduler.Child, "__init__", init)
     monkeypatch.setattr(live.LiveTable, "tick", look)
-    outcome = plans_plan.run(plan("6,1"), reporter=QUIET)
+    outcome = planning.run(plan("6,1"), reporter=QUIET)
     assert outcome.failed[0].reason == "saved at iteration 7, by somebody else"
     assert len(outcome.results) == 1
 
@@ -371,9 +370,9 @@ def test_only_gpus_that_are_to_be_seen_are_used(monkeypatch):
 
 
 def test_processes_see_their_gpu_only(pretending, monkeypatch):
-    monkeypatch.setattr(plans_plan, "_gpus_for", lambda _: 2)
-    made = plans_plan.make(["ice_glyphs"], ["name=x", "device=auto"], ["loss.scale=8"], "0,1")
-    assert len(plans_plan.run(made, reporter=QUIET).results) == 2
+    monkeypatch.setattr(planning, "_gpus_for", lambda _: 2)
+    made = planning.make(["ice_glyphs"], ["name=x", "device=auto"], ["loss.scale=8"], "0,1")
+    assert len(planning.run(made, reporter=QUIET).results) == 2
     assert sorted(gpu for _, _, gpu in started()) == ["0", "1"]
 
 
@@ -381,20 +380,20 @@ def test_processes_see_their_gpu_only(pretending, monkeypatch):
 
 
 def test_a_run_is_planned_once():
-    made = plans_plan.make(["ice_glyphs", "ice_glyphs"], [], ["loss.scale=64,64.0,32"])
+    made = planning.make(["ice_glyphs", "ice_glyphs"], [], ["loss.scale=64,64.0,32"])
     assert len(made.jobs) == 2
     assert made.repeats == 4
-    assert "2 runs: 2 new; 4 more asked for were the same" in shown(plans_plan.table(made))
+    assert "2 runs: 2 new; 4 more asked for were the same" in shown(planning.table(made))
 
 
 def test_configs_under_one_name_are_told_apart():
-    plan = plans_plan.make(["ice_glyphs", "rll_glyphs", "cce_glyphs"], ["name=x"], [], "0,1")
+    plan = planning.make(["ice_glyphs", "rll_glyphs", "cce_glyphs"], ["name=x"], [], "0,1")
     assert [job.settings for job in plan.jobs][::2] == [
         "ice_glyphs seed=0",
         "rll_glyphs seed=0",
         "cce_glyphs seed=0",
     ]
-    plan = plans_plan.make(["ice_glyphs", "rll_glyphs"])
+    plan = planning.make(["ice_glyphs", "rll_glyphs"])
     assert [job.settings for job in plan.jobs] == ["", ""]
 
 
@@ -402,7 +401,7 @@ def test_all_problems_of_all_configs_come_at_once():
     Path("a.yaml").write_text("extends: ice_glyphs\nloss: {scael: 1}\n")
     Path("b.yaml").write_text("extends: ice_glyphs\nsweep: {loss.scale: 3}\n")
     with pytest.raises(UserError) as caught:
-        plans_plan.make(["a.yaml", "b.yaml", "nowhere", "ice_glyphs"], ["trian=3"])
+        planning.make(["a.yaml", "b.yaml", "nowhere", "ice_glyphs"], ["trian=3"])
     lines = str(caught.value).split("\n")
     assert [line.split(":")[0] for line in lines[:3]] == ["a.yaml", "command line", "b.yaml"]
     assert lines[3].startswith("there is no config 'nowhere', neither as a file nor shipped")
@@ -412,9 +411,9 @@ def test_all_problems_of_all_configs_come_at_once():
 def test_configs_and_settings_may_come_in_any_order():
     given = ["seed=1", "ice_glyphs", "loss.scale", "x/seed.yaml", "loss.scale=3"]
     wanted = (["ice_glyphs", "x/seed.yaml"], ["seed=1", "loss.scale", "loss.scale=3"])
-    assert plans_plan.sort(given) == wanted
+    assert planning.sort(given) == wanted
     with pytest.raises(UserError, match="name a config"):
-        plans_plan.sort(["loss.scale=3"])
+        planning.sort(["loss.scale=3"])
 
 
 def shown(what):
@@ -427,12 +426,12 @@ def test_a_plan_tells_how_far_each_run_is(pretending):
     import torch
 
     done, half, broken, new = plan("1,2,3,1.5").jobs
-    plans_plan.run(plan("1"), reporter=QUIET)
+    planning.run(plan("1"), reporter=QUIET)
     for job, state in ((half, {"iteration": 11}), (broken, 3)):
         job.folder.path.mkdir(parents=True)
         torch.save(state, job.folder.path / CHECKPOINT)
     (broken.folder.path / CHECKPOINT).write_bytes(b"nothing of the kind")
-    lines = shown(plans_plan.table(plan("1,2,3,1.5"))).splitlines()
+    lines = shown(planning.table(plan("1,2,3,1.5"))).splitlines()
     assert [line.rstrip().split("  ")[-1] for line in lines[1:5]] == [
         "finished",
         "to resume at iteration 11",
@@ -447,10 +446,10 @@ def test_a_plan_tells_how_far_each_run_is(pretending):
 
 def test_settings_are_shown_as_they_are_given():
     variants = load_all("ablation/batch_content_sop")
-    made = plans_plan.make(["ablation/batch_content_sop"])
+    made = planning.make(["ablation/batch_content_sop"])
     assert made.jobs[1].settings == "sampler.classes=60 sampler.per_class=3"
     assert len(variants) == len(made.jobs)
-    made = plans_plan.make(["ice_glyphs"], [], ["loss=ice,{name: rll, alpha: 1.5}", "miner=null"])
+    made = planning.make(["ice_glyphs"], [], ["loss=ice,{name: rll, alpha: 1.5}", "miner=null"])
     assert made.jobs[1].settings == "loss={name: rll, alpha: 1.5} miner=null"
 
 
@@ -458,7 +457,7 @@ def test_settings_are_shown_as_they_are_given():
 
 
 def test_a_forecast_of_the_unknown_says_so():
-    text = shown(plans_plan.forecast(plan("1,2")))
+    text = shown(planning.forecast(plan("1,2")))
     assert text.count("unknown") == 3
     assert "time: unknown; a finished run on the same data and network would tell" in text
     assert not Path("runs").exists()
@@ -499,24 +498,24 @@ def test_a_forecast_goes_by_what_earlier_runs_took(monkeypatch):
     half = plan("2").jobs[0]
     half.folder.path.mkdir(parents=True)
     torch.save({"iteration": 15}, half.folder.path / CHECKPOINT)
-    text = shown(plans_plan.forecast(plan("1,2,3"), 2))
+    text = shown(planning.forecast(plan("1,2,3"), 2))
     lines = [line.split("  ") for line in text.splitlines()]
     assert [line[-2].strip() for line in lines[2:4]] == ["0:00:35", "0:01:50"]
     assert [line[-1].strip() for line in lines[2:4]] == ["5 MB", "5 MB"]
     assert "time: about 0:01:12, 2 at a time" in text
     assert "disk: about 10 MB; " in text
-    other = shown(plans_plan.forecast(plan("1", "0", "sampler.classes=8")))
+    other = shown(planning.forecast(plan("1", "0", "sampler.classes=8")))
     assert "about 0:01:50" in other  # of another batch
-    assert "unknown" in shown(plans_plan.forecast(plan("1", "0", "model.backbone.width=8")))
+    assert "unknown" in shown(planning.forecast(plan("1", "0", "model.backbone.width=8")))
     monkeypatch.setattr(environment, "device_name", lambda _: "NVIDIA H100")
-    assert "unknown" in shown(plans_plan.forecast(plan("3")))
+    assert "unknown" in shown(planning.forecast(plan("3")))
 
 
 def test_a_network_that_cannot_be_weighed_is_unknown():
-    made = plans_plan.make(["ice_glyphs"], ["model.backbone=torchvision.vit_b_16"])
-    assert "unknown" in shown(plans_plan.forecast(made))
-    made = plans_plan.make(["ice_glyphs"], ["train.iterations=0"])
-    assert "0 bytes" in shown(plans_plan.forecast(made))
+    made = planning.make(["ice_glyphs"], ["model.backbone=torchvision.vit_b_16"])
+    assert "unknown" in shown(planning.forecast(made))
+    made = planning.make(["ice_glyphs"], ["train.iterations=0"])
+    assert "0 bytes" in shown(planning.forecast(made))
 
 
 # ---- what is shown meanwhile
@@ -571,7 +570,7 @@ def test_a_terminal_gets_the_table_and_a_file_gets_lines(pretending):
     for terminal in (True, False):
         console = Console(width=120, file=io.StringIO(), force_terminal=terminal)
         seed = "1" if terminal else "2"
-        plans_plan.run(plan("1,2", seed), reporter=Reporter(console))
+        planning.run(plan("1,2", seed), reporter=Reporter(console))
         text = console.file.getvalue()
         assert ("\x1b[" in text) is terminal
         if not terminal:

@@ -66,7 +66,7 @@ def ranks_from(lists, names, queries):
         label = Path(query).parent.name
         best = next(hit.cosine for hit in hits if Path(hit.name).parent.name == label)
         others = [hit for hit in hits if Path(hit.name).parent.name != label]
-        ranks.append(1 + sum(hit.cosine >= best - zoo.evaluate.TIE for hit in others))
+        ranks.append(1 + sum(hit.cosine >= best - zoo.evaluation.items.TIE for hit in others))
     return ranks
 
 
@@ -646,7 +646,7 @@ def test_where_an_index_cannot_go_is_said_before_the_work(
     run, photos, tmp_path, command, monkeypatch
 ):
     monkeypatch.setattr(network, "load", lambda *_: pytest.fail("work was begun"))
-    monkeypatch.setattr("zoo.index.load", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr("zoo.search.index.load", lambda *_: pytest.fail("work was begun"))
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.tex").write_text("")
     (tmp_path / "file").write_text("")

@@ -47,7 +47,7 @@ def test_a_run_shows_its_row_and_is_a_dict(run):
 
 
 def test_running_returns_what_shows_itself(run):
-    config = zoo.runner.configuration.load_run(run / "config.yaml")
+    config = zoo.config.loading.load_run(run / "config.yaml")
     assert repr(runner.run(config, reporter=QUIET)).startswith(f"run {run.name}\n")
 
 

@@ -191,7 +191,7 @@ def pixels_of_the_lines(model, monkeypatch):
 
 
 def as_the_zoo_has_them(images):
-    return centre_crops(zoo.trained._Given(["photo.jpg"], 10**6), images, [0])
+    return centre_crops(zoo.trained.images.GivenImages(["photo.jpg"], 10**6), images, [0])
 
 
 def an_image(mode):
