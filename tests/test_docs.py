@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import commands
 import numpy as np
 import pytest
+import replicas
 import torch
 import yaml
 
@@ -160,21 +162,43 @@ def test_the_front_page_picture_is_made_as_the_page_says(tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_the_python_of_the_quickstart_and_of_the_page_on_python(tmp_path, monkeypatch):
+def test_the_python_of_the_quickstart(tmp_path, monkeypatch):
     commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
     (code,) = commands.blocks("python", PAGES["quickstart.md"])
     names = {"images": list(np.zeros((5, 32, 32), np.uint8))}
     exec(code, names)
     assert names["embeddings"].shape == (5, 128)
     assert names["cosines"] == pytest.approx(1)
-    code, of_notebooks = commands.blocks("python", PAGES["python.md"])
-    names = {"embeddings": torch.randn(60, 8), "labels": torch.arange(60) // 5}
-    exec(code, names)
-    assert names["value"] > 0
-    pytest.importorskip("pandas")
-    exec(of_notebooks, names)
-    assert len(names["numbers"]) == 8  # two experiments, four K
+
+
+NEEDS = {"to_pandas": "pandas", "zoo.index": "faiss", "zoo.export": "onnxscript"}
+
+
+@pytest.mark.slow
+def test_the_python_of_the_page_on_python(tmp_path, monkeypatch):
+    """All of it, in its order; without pandas, faiss or onnxscript, what does not need them."""
+    monkeypatch.setattr(registry, "_registered", {})
+    commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
+    commands.photographs(tmp_path)
+    for i, name in enumerate(["a.jpg", "b.jpg"]):
+        replicas.put(tmp_path / name, i, size=(60, 50))
+    names = {"__name__": "a_notebook", "labels": torch.arange(60) // 5}
+    names["embeddings"] = torch.randn(60, 8, requires_grad=True)
+    codes = commands.blocks("python", PAGES["python.md"])
+    assert len(codes) == 11
+    for code in codes:
+        needed = [module for text, module in NEEDS.items() if text in code]
+        if all(map(importlib.util.find_spec, needed)):
+            exec(code, names)
+    assert names["value"].isfinite()
+    assert names["ranks"].shape == (60,)
     assert not names["report"].ok
+    assert names["latex"].startswith("% In the preamble")
+    assert names["embeddings"].shape == (2, 128)
+    if "numbers" in names:
+        assert len(names["numbers"]) == 8  # two experiments, four K
+    if "exported" in names:
+        assert names["exported"].difference.largest < 1e-5
 
 
 def test_the_sweeps_that_are_shown_are_understood(tmp_path):
