@@ -26,13 +26,13 @@ zoo check pml.NTXentLoss temperature=0.015625 --only check_large_gaps
 ```
 
 `ice` passes. The last command finds a fault, shows the smallest batch that has it, and ends with
-status 1: where a positive is far behind a negative, the value is capped in float32, and its gradient
-is not that of the formula.
+status 1: where a positive is far behind a negative, the value is capped in float32, and its
+gradient is not that of the formula.
 
-Some checks apply to some losses only. [CONTRIBUTING](../CONTRIBUTING.md) lists what a loss can
-declare about itself, which decides this. Miners, samplers, backbones and data sets have
-[checks of their own](#other-components). In pytest, `zoo.checks.parametrize_with_checks` makes a test
-of each check.
+Some checks apply to some losses only. What a loss declares about itself decides which:
+[CONTRIBUTING](../CONTRIBUTING.md) lists what it can declare. Miners, samplers, backbones and data
+sets have [checks of their own](#other-components). In pytest,
+`zoo.checks.parametrize_with_checks` makes a test of each check.
 
 | check | what it requires of a loss |
 |---|---|
@@ -52,9 +52,9 @@ zoo check datasets glyphs
 
 Write a class of your own as `module:Class`, as for losses. In Python, the same is
 `zoo.checks.run(MyDataset, kind="datasets")`. For pytest,
-`zoo.checks.parametrize_with_checks([MyMiner], kind="miners")` makes tests, whose arguments are called
-`component` and `check`. A component may declare `expected_failures`, `random` and `check_arguments`,
-as a loss may.
+`zoo.checks.parametrize_with_checks([MyMiner], kind="miners")` makes tests, whose arguments are
+called `component` and `check`. A component may declare `expected_failures`, `random` and
+`check_arguments`, as a loss may.
 """
 
 

@@ -35,22 +35,23 @@ also true for `optimizer` and `schedule`. To find the arguments of a component, 
 
 ## Files that extend others
 
-With `extends: base/glyphs.yaml`, a file changes and adds settings of another file, or of a list of
-others: maps are merged, lists and values are replaced. The path is relative to the file, or it is the
-name of a config that ships. A component with another name replaces the whole inherited component,
-with its arguments.
+With `extends: base/glyphs.yaml`, a file starts from the settings of another file, or of a list of
+others, and changes them: maps are merged, lists and values are replaced. The path is relative to
+the file, or it is the name of a config that ships. A component with another name replaces the whole
+inherited component, with its arguments.
 
 ## In an editor
 
 Editors that know JSON schemas complete settings and arguments, show what they mean, and mark
-mistakes while you type. Write the schema of your installation once; it includes your own components:
+mistakes while you type. Write the schema of your installation once; it includes your own
+components:
 
 ```sh
 zoo config --schema > zoo.schema.json
 ```
 
-Then begin each config with the line that language servers for YAML look for. Its path is relative to
-the config:
+Then begin each config with the line that language servers for YAML look for. Its path is relative
+to the config:
 
 ```text
 # yaml-language-server: $schema=zoo.schema.json
