@@ -17,11 +17,22 @@ from zoo import checks
 PAGE = ROOT / "docs" / "checks.md"
 OPENING = """# Checks
 
-Made by `python tools/make_check_docs.py` from the functions; do not edit. `zoo check NAME` puts a
-loss through all of them, `--only CHECK` through one, `zoo check --list` shows this table. What a
-loss may say of itself, on which it depends which of them apply, is in
-[CONTRIBUTING](../CONTRIBUTING.md). Miners, samplers, backbones and data sets have
-[checks of their own](#other-components).
+Made by `python tools/make_check_docs.py` from the functions; do not edit.
+
+```sh
+zoo check --list                        # the checks, a line for each
+zoo check ice                           # all checks of a loss
+zoo check pml.NTXentLoss temperature=0.015625 --only check_large_gaps
+```
+
+`ice` passes. The last command finds a fault, shows the smallest batch that has it, and ends with
+status 1: where a positive is far behind a negative, the value is capped in float32, and its
+gradient is not that of the formula.
+
+Some checks apply to some losses only. What a loss declares about itself decides which:
+[CONTRIBUTING](../CONTRIBUTING.md) lists what it can declare. Miners, samplers, backbones and data
+sets have [checks of their own](#other-components). In pytest,
+`zoo.checks.parametrize_with_checks` makes a test of each check.
 
 | check | what it requires of a loss |
 |---|---|
@@ -29,8 +40,8 @@ loss may say of itself, on which it depends which of them apply, is in
 OTHERS = """
 ## Other components
 
-`zoo check KIND NAME` puts a component of another kind through its checks, with arguments where its
-constructor needs some:
+`zoo check KIND NAME` runs the checks for a component of another kind. Add the arguments that its
+constructor needs:
 
 ```sh
 zoo check samplers m_per_class classes=4 per_class=2
@@ -39,10 +50,11 @@ zoo check backbones convnet
 zoo check datasets glyphs
 ```
 
-A class of your own is `module:Class`, as for losses. In Python that is
-`zoo.checks.run(MyDataset, kind="datasets")`, and `zoo.checks.parametrize_with_checks([MyMiner],
-kind="miners")` makes tests for pytest, whose arguments are called `component` and `check`. A
-component may have `expected_failures`, `random` and `check_arguments`, as a loss may.
+Write a class of your own as `module:Class`, as for losses. In Python, the same is
+`zoo.checks.run(MyDataset, kind="datasets")`. For pytest,
+`zoo.checks.parametrize_with_checks([MyMiner], kind="miners")` makes tests, whose arguments are
+called `component` and `check`. A component may declare `expected_failures`, `random` and
+`check_arguments`, as a loss may.
 """
 
 

@@ -19,41 +19,45 @@ OPENING = """# Settings of a config
 
 Made by `python tools/make_config_docs.py` from the schema; do not edit.
 
-A config is a YAML file of these settings. Any of them can be given on the command line too, with
+A config is a YAML file of these settings. You can also give any of them on the command line, by
 its dotted name: `zoo run ice_glyphs train.iterations=300 optimizer.lr=3e-4`. `zoo config NAME`
-prints a config with every default filled in. What is unknown or of the wrong type is refused, all
-of it at once, with file and line. YAML is read as version 1.2: `1e-3` is a number, `no` is text.
+prints a config with every default filled in. `zoo` refuses unknown settings and values of the wrong
+type, and reports all of them at once, with file and line. YAML is read as version 1.2: `1e-3` is a
+number, `no` is text.
 
 ## Components
 
-`dataset`, `model.backbone`, `loss`, `miner` and `sampler` each name a component; beside the name
-stand its arguments: `loss: {name: ice, scale: 64}`. Without arguments, `loss: ice` will do; so it
-will for `optimizer` and `schedule`. What each takes: [losses](losses.md),
-[miners, samplers, backbones and data sets](components.md), or `zoo show losses ice`.
+`dataset`, `model.backbone`, `loss`, `miner` and `sampler` each name a component. Its arguments are
+beside the name: `loss: {name: ice, scale: 64}`. Without arguments, `loss: ice` is enough; this is
+also true for `optimizer` and `schedule`. To find the arguments of a component, see
+[losses](losses.md), [miners, samplers, backbones and data sets](components.md), or
+`zoo show losses ice`.
 
 ## Files that extend others
 
-`extends: base/glyphs.yaml` lays a file over another, or over a list of others: maps are merged,
-lists and values replaced. A path is seen from the file; else it is the name of a config that ships.
-A component of another name replaces the whole of the inherited one, arguments included.
+With `extends: base/glyphs.yaml`, a file starts from the settings of another file, or of a list of
+others, and changes them: maps are merged, lists and values are replaced. The path is relative to
+the file, or it is the name of a config that ships. A component with another name replaces the whole
+inherited component, with its arguments.
 
 ## In an editor
 
-Editors that know JSON schemas complete settings and arguments, show what they mean, and mark slips
-while you type. Write the schema of your installation, your own components among it, once:
+Editors that know JSON schemas complete settings and arguments, show what they mean, and mark
+mistakes while you type. Write the schema of your installation once; it includes your own
+components:
 
 ```sh
 zoo config --schema > zoo.schema.json
 ```
 
-and let a config begin with the line that language servers for YAML look for, with the path from
-that file:
+Then begin each config with the line that language servers for YAML look for. Its path is relative
+to the config:
 
 ```text
 # yaml-language-server: $schema=zoo.schema.json
 ```
 
-One that knows the components of this repository alone ships as `configs/schema.json`.
+`configs/schema.json` is a schema with the components of this repository only.
 
 """
 
