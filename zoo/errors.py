@@ -68,9 +68,9 @@ def suggest(names: Iterable[str]) -> str:
     return f"; did you mean {one_of(names)}?" if names else ""
 
 
-def one_of(names: Sequence[str]) -> str:
+def one_of(names: Sequence[str], word: str = "or") -> str:
     """Return "x", "x or y", or "x, y or z"."""
-    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def blame(what: str, error: BaseException) -> UserError:

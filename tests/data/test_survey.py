@@ -566,7 +566,7 @@ def test_ctrl_c_leaves_no_folder_that_looks_whole(command, offer, data, monkeypa
     monkeypatch.setattr(unpack._Tree, "add", interrupt)
     status, _, err = command("download", "sop", "--url", url)
     assert status == 1
-    assert err.splitlines()[-1] == "stopped; the same command goes on"
+    assert err.splitlines()[-1] == "stopped; the same command resumes"
     assert not (data / "sop" / FOLDERS["sop"]).exists()
     monkeypatch.setattr(unpack._Tree, "add", add)
     assert command("download", "sop", "--url", url)[0] == 0

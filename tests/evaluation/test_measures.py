@@ -285,7 +285,7 @@ def test_measures_that_cannot_be_kept_are_printed(run, command, monkeypatch):
     status, out, err = command("measure", run.path, "--measures", "map_at_r")
     assert status == 0
     assert run.path.name in out
-    assert "the measures are not kept: another process" in err
+    assert "the measures cannot be saved: another process" in err
     assert "measures" not in run.result()
 
 

@@ -656,7 +656,7 @@ def test_the_command_says_how_to_go_on(command, pretending, monkeypatch):
     assert status == 1
     assert out.count("50.00") == 1
     assert err.splitlines()[-1] == (
-        "stopped: 1 of 2 runs are not finished; to go on: zoo run ice_glyphs name=x device=cpu "
+        "stopped: 1 of 2 runs are not finished; to resume: zoo run ice_glyphs name=x device=cpu "
         "train.iterations=20 --sweep 'loss.scale=1, 6'"
     )
 

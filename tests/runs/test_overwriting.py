@@ -34,13 +34,13 @@ def test_a_sheet_goes_over_no_query(command, tmp_path):
     query = tmp_path / "query.png"
     status, _, err = command("search", tmp_path, query, "--sheet", tmp_path / "." / "query.png")
     assert status == 2
-    assert "is searched with; give the sheet another name" in err
+    assert "is a query; give the sheet another name" in err
 
 
 def test_embeddings_are_an_npz(command, tmp_path):
     status, _, err = command("embed", "x", tmp_path, "-o", tmp_path / "m.csv")
     assert status == 2
-    assert "an .npz file; let it end so" in err
+    assert "must end in .npz" in err
 
 
 @pytest.mark.parametrize("header", [b"[", b'"'])

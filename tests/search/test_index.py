@@ -254,7 +254,7 @@ def test_what_could_not_be_reached_is_said(run, photos, tmp_path, command, monke
     monkeypatch.setattr(Neighbours, "tune", lambda *_: [search_neighbours.Trial(16, 0.5)])
     status, out, _ = command("index", run, photos, "-o", tmp_path / "i", "--kind", "hnsw")
     assert status == 0
-    assert out.endswith("less than the 95 % that were wanted; --kind flat finds all\n")
+    assert out.endswith("less than the target of 95 %; --kind flat finds all\n")
 
 
 # --- the command
@@ -383,7 +383,7 @@ def test_paths_that_are_too_long(made, run, photos, tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["none.png"], "none.png: does not exist; give files of images"),
+        (["none.png"], "none.png: does not exist; give image files"),
         (["photos"], "photos: is a folder; give files"),
         (["broken.jpg"], "queries: none of its images can be read:\n  broken.jpg: "),
         (["q.png", "-o", "sheet.txt"], "sheet.txt: name a picture, such as sheet.png"),

@@ -227,7 +227,7 @@ def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     said = "".join(said)
     assert process.returncode == 1
     assert "Traceback" not in said
-    assert "to go on: zoo run ice_glyphs" in said
+    assert "to resume: zoo run ice_glyphs" in said
     state = folder(tmp_path).load_checkpoint()
     assert f"saved at iteration {state['iteration']} of 24" in said
     assert state["iteration"] >= 7
