@@ -263,7 +263,7 @@ def test_the_command_on_experiments(runs, command):
     assert "A  good-0a1b2c3d-s0, good-0a1b2c3d-s1, good-0a1b2c3d-s2" in out
     assert "glyphs: 400 queries of 40 classes" in out
     assert "These networks, on other classes of this kind" in out
-    assert "Networks trained anew, on these images: 3 seeds" in out
+    assert "Networks trained again, on these images: 3 seeds" in out
     assert "A is better" in out
     assert "cannot give less than p = 0.25: 6 seeds are the fewest" in " ".join(out.split())
     assert "p is corrected for 3 K (Holm)" in out
@@ -271,7 +271,7 @@ def test_the_command_on_experiments(runs, command):
 
 def test_the_command_on_two_runs(runs, command):
     _, out, _ = command("compare", "runs/good-0a1b2c3d-s0", "bad-0a1b2c3d-s2", "--ks", "1")
-    assert "trained anew" not in out
+    assert "trained again" not in out
     assert "corrected" not in out
     assert "this tells two trained networks apart, not two losses" in out
 
