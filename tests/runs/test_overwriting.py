@@ -95,5 +95,5 @@ def test_what_comes_into_the_folder_of_an_index_meanwhile_stays(tmp_path):
     with pytest.raises(UserError, match=r"files that may be of an index, but no meta\.json"):
         folder.check_place(place)
     (place / "meta.json").write_text("{}")
-    with pytest.raises(UserError, match=r"has a meta\.json that is none of an index"):
+    with pytest.raises(UserError, match=r"has a meta\.json that is not of an index"):
         folder.check_place(place)

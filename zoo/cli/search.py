@@ -141,15 +141,15 @@ def search(
 
 def _built(made: Index) -> Iterator[str]:
     """Yield the lines that describe a new index."""
-    from zoo.search.neighbours import WANTED
+    from zoo.search.neighbours import TARGET_RECALL
 
     meta = made.meta
     yield f"{made.folder}: {meta.count:,} images, {meta.kind}, d {meta.embedding_size}"
     for trial in made.trials:
         chosen = "  chosen" if trial.value == meta.value else ""
         yield f"{meta.parameter} {trial.value:>5}  recall@10 {100 * trial.recall:6.2f}{chosen}"
-    if meta.recall_at_10 is not None and meta.recall_at_10 < WANTED:
-        yield f"less than the target of {100 * WANTED:.0f} %; --kind flat finds all"
+    if meta.recall_at_10 is not None and meta.recall_at_10 < TARGET_RECALL:
+        yield f"less than the target of {100 * TARGET_RECALL:.0f} %; --kind flat finds all"
 
 
 def _shortfalls(

@@ -145,8 +145,8 @@ def _check_belongs(run: Tested) -> None:
     for k, recall in run.result["recall"].items():
         if not len(run.ranks) or abs(float((run.ranks <= int(k)).mean()) - recall) > _ROUNDING:
             raise UserError(
-                f"{run.name}: its ranks.npy does not give the Recall@{k} of its result.json, so one "
-                "of them is from another run; run it again with --restart"
+                f"{run.name}: its ranks.npy does not give the Recall@{k} of its result.json, so "
+                "one of them is from another run; run it again with --restart"
             )
 
 

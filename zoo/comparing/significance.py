@@ -72,7 +72,7 @@ def mcnemar(only_a: _Queries, only_b: _Queries) -> McNemar:
 def sign_flip(ahead: Integers) -> float:
     """Return the exact two-sided p-value of the permutation test of paired units.
 
-    In unit i one side is ahead by x_i; if there is no difference, -x_i is as likely as x_i. p is the
+    In unit i one side is ahead by x_i; without a difference, -x_i is as likely as x_i. p is the
     share of all 2^n choices of signs whose |sum of ±x_i| is at least the observed one. If each unit
     is one query, this is McNemar's exact test; if it is a class, the test stays valid when queries
     of a class are alike.

@@ -55,8 +55,8 @@ def _on_queries(found: Comparison) -> Iterator[str]:
     yield (
         "p of queries is McNemar's exact test"
         + (", generalised to several seeds" if len(found.a) > 1 else "")
-        + "; it assumes independent queries. Interval, p of classes and verdict do not: their units "
-        f"are the {counted(classes.units, 'class', 'classes')}."
+        + "; it assumes independent queries. Interval, p of classes and verdict do not: their "
+        f"units are the {counted(classes.units, 'class', 'classes')}."
     )
     if classes.units < _FEWEST:
         yield f"With fewer than {_FEWEST} classes p cannot be below {LEVEL:g}."
