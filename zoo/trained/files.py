@@ -22,7 +22,7 @@ from zoo.data.tree import images_under
 from zoo.errors import UserError
 from zoo.progress import Reporter
 from zoo.support import environment
-from zoo.support.files import cannot_write, replace_file
+from zoo.support.files import replace_file, writing
 from zoo.support.text import counted, printable
 
 if TYPE_CHECKING:
@@ -184,10 +184,8 @@ def save(path: Path, model: Trained, found: Gathered) -> None:
     }
     texts = {key: np.array(value) for key, value in about.items()}
     arrays = {"embeddings": found.embeddings, "names": np.array(found.names), **texts}
-    try:
+    with writing(path):
         replace_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def report_unreadable(found: Gathered, reporter: Reporter) -> None:
