@@ -134,7 +134,7 @@ OTHERS = {
     "zoo/_cli_use.py": {"indices.open"},  # an index: its files are read in zoo/_index_folder.py
     "zoo/_job.py": {"open"},  # its stdin
     "zoo/_neighbours.py": {"faiss.read_index"},  # from a file that open_regular has opened
-    "zoo/_unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
+    "zoo/_unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "import_module(module).open"},
     # of an archive that open_regular has opened, and of what is made of it
     "zoo/_yaml.py": {"path.open"},  # a pipe that the user names
     "zoo/environment.py": {"info.read_text", "limit.read_text"},  # /proc/cpuinfo, of the system
