@@ -56,7 +56,7 @@ def report(
 ) -> None:
     """Write a report of the runs under a folder: a static site that needs no network.
 
-    It needs plotly and jinja2: the extra metric-zoo\\[report].
+    It needs plotly: the extra metric-zoo\\[report].
 
     Examples: [cyan]zoo report[/], [cyan]zoo report runs -o report --runs 'ice_*'[/]
     """

@@ -17,7 +17,7 @@ from zoo._words import printable
 from zoo.schema import MEASURES
 
 MISSING = "–"
-_FACTS = ("settings", "loss", "backbone", "size", "seeds")
+FACTS = ("settings", "loss", "backbone", "size", "seeds")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def layout(table: Table, stacked: bool = False) -> Grid:
         stacked: whether settings stand below the name, not in a column.
     """
     shared = shared_network(row for line in table.lines for row in line.experiments)
-    facts = [fact for fact in _FACTS if table.facts and fact not in shared]
+    facts = [fact for fact in FACTS if table.facts and fact not in shared]
     if stacked or not any(_settings(line) for line in table.lines):
         facts = [fact for fact in facts if fact != "settings"]
     heads = [Head(table.head, False), *(Head(fact, fact in ("size", "seeds")) for fact in facts)]
