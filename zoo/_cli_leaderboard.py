@@ -166,10 +166,8 @@ def _check(
 
 
 def _write(path: Path, text: str) -> None:
-    from zoo._files import cannot_write, check_folder, replace_file
+    from zoo._files import check_folder, replace_file, writing
 
     check_folder(path)
-    try:
+    with writing(path):
         replace_file(path, lambda file: file.write(text.encode()))
-    except (OSError, ValueError) as error:
-        raise cannot_write(path, error) from error

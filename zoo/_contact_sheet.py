@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from zoo._files import cannot_write, check_folder, replace_file
+from zoo._files import check_folder, replace_file, writing
 from zoo._words import printable
 from zoo.decoding import load_rgb
 from zoo.errors import UserError
@@ -76,10 +76,8 @@ def draw(path: Path, rows: Sequence[tuple[Picture, Sequence[Picture]]], max_pixe
             _put(sheet, hit, place, _HIT, max_pixels)
         top += height
     kind = Image.registered_extensions()[path.suffix.lower()]
-    try:
+    with writing(path):
         replace_file(path, lambda file: sheet.save(file, kind))
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def _height(hits: int) -> int:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 import zoo
 from zoo import environment
-from zoo._files import cannot_write, replace_file
+from zoo._files import replace_file, writing
 from zoo._tree import images_under
 from zoo._words import counted, printable
 from zoo.decoding import MAX_PIXELS, load_rgb, why_unreadable
@@ -184,10 +184,8 @@ def save(path: Path, model: Trained, found: Gathered) -> None:
     }
     texts = {key: np.array(value) for key, value in about.items()}
     arrays = {"embeddings": found.embeddings, "names": np.array(found.names), **texts}
-    try:
+    with writing(path):
         replace_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def report_unreadable(found: Gathered, reporter: Reporter) -> None:

@@ -21,12 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from zoo._files import (
     alone,
-    cannot_write,
     check_folder,
     check_regular,
     file_digest,
     read_bytes,
     replace_file,
+    writing,
 )
 from zoo._identity import SEAL, seal
 from zoo._neighbours import Kind, Neighbours
@@ -137,9 +137,8 @@ def write(
         with alone(place / META, reporter):
             check_place(place)  # again: much may have happened meanwhile
             try:
-                return _write(place, names, neighbours, about)
-            except OSError as error:
-                raise cannot_write(place, error) from error
+                with writing(place):
+                    return _write(place, names, neighbours, about)
             finally:
                 _remove_others(place)
     finally:
@@ -302,27 +301,26 @@ def check_place(place: Path) -> None:
         UserError: it has other files, or cannot be written.
     """
     shown = printable(str(place))
-    try:
-        there = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
-        strange = [n for n in there if not _OURS.fullmatch(n) or (place / n).is_dir()]
-        if strange:
-            raise UserError(
-                printable(f"{shown}: has other files than an index, such as {strange[0]}")
-                + "; name a folder that is new, empty or an index"
-            )
-        if META in there and not _looks_like_one(place):
-            raise UserError(f"{shown}: has a {META} that is none of an index; move it away")
-        if META not in there and {_OLD_INDEX, _OLD_NAMES} & {*there}:
-            raise UserError(f"{shown}: has files that may be of an index, but no {META}; move them")
-        if place.is_symlink():
-            raise UserError(f"{shown}: is a symbolic link; name the folder itself")
-        _try_to_write(place)
-    except UserError:
-        raise
-    except NotADirectoryError as error:
-        raise UserError(f"{shown}: a file is there; name a folder") from error
-    except (OSError, ValueError) as error:
-        raise cannot_write(place, error) from error
+    with writing(place):
+        try:
+            there = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
+            strange = [n for n in there if not _OURS.fullmatch(n) or (place / n).is_dir()]
+            if strange:
+                raise UserError(
+                    printable(f"{shown}: has other files than an index, such as {strange[0]}")
+                    + "; name a folder that is new, empty or an index"
+                )
+            if META in there and not _looks_like_one(place):
+                raise UserError(f"{shown}: has a {META} that is none of an index; move it away")
+            if META not in there and {_OLD_INDEX, _OLD_NAMES} & {*there}:
+                raise UserError(
+                    f"{shown}: has files that may be of an index, but no {META}; move them"
+                )
+            if place.is_symlink():
+                raise UserError(f"{shown}: is a symbolic link; name the folder itself")
+            _try_to_write(place)
+        except NotADirectoryError as error:
+            raise UserError(f"{shown}: a file is there; name a folder") from error
 
 
 def _try_to_write(place: Path) -> None:

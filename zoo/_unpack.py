@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO, TypeAlias, cast
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from zoo._files import alone, cannot_write, open_regular
+from zoo._files import alone, open_regular, writing
 from zoo.errors import UserError
 from zoo.progress import Reporter
 
@@ -61,7 +61,7 @@ def unpack(
     reporter = reporter or Reporter()
     if os.path.lexists(into):
         return _existing(into)
-    with alone(into, reporter):
+    with alone(into, reporter), writing(into):
         if os.path.lexists(into):
             return _existing(into)
         half = into.with_name(f".{into.name}.half")
@@ -73,8 +73,6 @@ def unpack(
             if inner is not None and not (half / inner).is_dir():
                 raise UserError(f"{archive}: holds no folder {inner!r}")
             (half / (inner or "")).replace(into)
-        except OSError as error:
-            raise cannot_write(into, error) from error
         finally:
             shutil.rmtree(half, ignore_errors=True)
     return into

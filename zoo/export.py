@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 import zoo
 from zoo._checked import checked
-from zoo._files import cannot_write, check_folder, one_at_a_time, read_json, replace_file
+from zoo._files import check_folder, one_at_a_time, read_json, replace_file, writing
 from zoo._words import printable
 from zoo.embedder import Embedder
 from zoo.errors import UserError, did_you_mean, one_of
@@ -147,10 +147,8 @@ def export(
     _check_difference(difference, place)
     description = _describe(model, chosen, sides, difference)
     description["sha256"] = hashlib.sha256(written).hexdigest()
-    try:
+    with writing(place):
         _save(place, written, json.dumps(description, indent=2) + "\n")
-    except OSError as error:
-        raise cannot_write(place, error) from error
     return Exported(place, description, difference)
 
 

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from zoo import _selection, _yaml
 from zoo import config as configuration
-from zoo._estimate import Estimate, Estimator, besides, in_bytes
+from zoo._estimate import Estimate, Estimator, besides
 from zoo._live import Board, clock, counts
 from zoo._scheduler import Job, Places, Scheduler, State
 from zoo._selection import Choice, Contest, Run
@@ -350,11 +351,11 @@ def _totals(found: Sequence[Estimate], together: int, output: Path) -> list[str]
     if known and unknown:
         time += f", and {unknown} runs of which nothing is known"
     sizes = [estimate.size for estimate in found if estimate.size is not None]
-    disk = f"about {in_bytes(sum(sizes))}" if sizes else "unknown"
+    disk = f"about {decimal(sum(sizes))}" if sizes else "unknown"
     if sizes and len(sizes) < len(found):
         disk += f", and {len(found) - len(sizes)} runs of which nothing is known"
     there = next(p for p in (output, *output.absolute().parents) if p.is_dir())
-    free = in_bytes(shutil.disk_usage(there).free)
+    free = decimal(shutil.disk_usage(there).free)
     lines = [f"time: {time}", f"disk: {disk}; {free} are free"]
     if not known:
         lines[0] += "; a finished run on the same data and network would tell"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo._experiments import find
-from zoo._files import cannot_write, remove_left_over, replace_file
+from zoo._files import remove_left_over, replace_file, writing
 from zoo._words import printable
 from zoo.errors import UserError
 from zoo.progress import Reporter
@@ -328,9 +328,7 @@ def _save(figure: Figure, output: Path) -> None:
     dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=300, metadata=dates.get(kind))
-    try:
+    with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         remove_left_over(output)
         replace_file(output, lambda file: file.write(buffer.getvalue()))
-    except (OSError, ValueError) as error:
-        raise cannot_write(output, error) from error
