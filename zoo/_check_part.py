@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo import registry
-from zoo._arguments import Problem, parameters_of
+from zoo._arguments import Problem
 from zoo._arguments import check as check_arguments
-from zoo._check_subject import CheckFailedError, blaming, find, said
+from zoo._check_subject import CheckFailedError, blaming, construct, find, said
 from zoo._checked import checked
 from zoo.base import RUNTIME
-from zoo.errors import FAILURES, UserError, blame
+from zoo.errors import UserError
 from zoo.registry import Kind
 
 
@@ -86,14 +86,7 @@ class Part:
             torch.manual_seed(weights)
             if self.registered:
                 return registry.assemble(self.kind, self.short, self.arguments, runtime)
-            declared = {p.name for p in parameters_of(self.target)}
-            supplied = {k: v for k, v in runtime.items() if k in declared}
-            try:
-                return self.target(**{**supplied, **self.arguments})
-            except UserError:
-                raise
-            except FAILURES as error:
-                raise blame(f"building {self.short}", error) from error
+            return construct(self.short, self.target, self.arguments, runtime)
 
 
 def _told(problem: Problem) -> str:

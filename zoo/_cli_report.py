@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import rich_click as click
 
 from zoo._words import printable
 from zoo.progress import Reporter, stdout
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 
-def _output(metavar: str, help: str, **more: Any) -> Any:
+
+def _output(metavar: str, help: str, **more: Any) -> Callable[[_F], _F]:
     kind = click.Path(path_type=Path, dir_okay=metavar == "DIR")
     return click.option("-o", "--output", type=kind, metavar=metavar, help=help, **more)
 
 
-def _number(name: str, least: int, default: int, help: str) -> Any:
+def _number(name: str, least: int, default: int, help: str) -> Callable[[_F], _F]:
     kind = click.IntRange(min=least)
     return click.option(name, type=kind, default=default, metavar="N", show_default=True, help=help)
 
 
-def _items(name: str) -> Any:
+def _items(name: str) -> Callable[[_F], _F]:
     return _number(name, 5, 2000, "Images in a map, at most.")
 
 

@@ -313,10 +313,11 @@ def writing(path: Path, way_out: str = "") -> Iterator[None]:
     except UserError:
         raise
     except (OSError, ValueError, NotImplementedError) as error:  # a null byte; no locks there
-        raise _cannot_write(path, error, way_out) from error
+        raise cannot_write(path, error, way_out) from error
 
 
-def _cannot_write(path: Path, error: Exception, way_out: str) -> UserError:
+def cannot_write(path: Path, error: Exception, way_out: str = "") -> UserError:
+    """Return the message of :func:`writing`."""
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         way_out = way_out or "make room and run again"
         return MachineError(f"{printable(str(path))}: no room left on the disk; {way_out}")

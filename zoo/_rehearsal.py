@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from zoo import _contracts, registry
 from zoo._nested import Spec
-from zoo.errors import UserError
+from zoo.errors import UserError, blaming
 from zoo.registry import Kind
-from zoo.train import blaming, loss_of, unchanged_randomness
+from zoo.train import loss_of, unchanged_randomness
 
 _CLASSES, _PER_CLASS = 2, 3  # as few as make sense, pairs and triplets among them
 _MOST = 2**16  # a size beyond this is left to the run: a trial must not fill the memory

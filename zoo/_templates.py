@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo import __version__
+from zoo._words import harmless
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -41,8 +42,4 @@ def _breakable(value: str, after: str = "_") -> str:
 
 def _visible(value: Any) -> Any:
     """Return a text without characters that cannot be seen or turn the direction of others."""
-    if type(value) is not str or value.isprintable():  # Markup was made by a template
-        return value
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in value
-    )
+    return harmless(value) if type(value) is str else value  # Markup was made by a template

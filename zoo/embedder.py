@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from zoo import _contracts
 from zoo._precision import without_autocast
 from zoo.base import Backbone, Preprocess
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, out_of_memory
+from zoo.errors import UserError, blaming, did_you_mean
 
 Pooling = Literal["avg", "max"]
 Freeze = Literal["none", "batchnorm", "trunk"]
@@ -198,15 +198,9 @@ class Embedder(nn.Module):
 
     def _maps(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """Return the feature map of each level; say which backbone failed, and on what."""
-        try:
+        size = "x".join(map(str, pixels.shape[-2:]))
+        with blaming(f"{self.name} on images of {size} pixels"):
             return self.backbone(pixels)
-        except UserError:
-            raise
-        except FAILURES as error:
-            if out_of_memory(error):
-                raise
-            size = "x".join(map(str, pixels.shape[-2:]))
-            raise blame(f"{self.name} on images of {size} pixels", error) from error
 
     def _frozen(self) -> Iterator[nn.Module]:
         if self.freeze == "trunk":

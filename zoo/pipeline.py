@@ -23,7 +23,7 @@ from zoo._holdout import source_of
 from zoo._words import counted
 from zoo.base import BatchSampler, ImageDataset
 from zoo.decoding import to_rgb
-from zoo.errors import FAILURES, UserError, blame
+from zoo.errors import FAILURES, UserError, blame, blaming
 from zoo.schema import Images
 
 TF: Any = functional  # it takes PIL images as well, whatever it declares
@@ -171,17 +171,13 @@ def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
         UserError: if it ends, breaks, or gives what is no batch of so many images.
     """
     name, count = type(sampler).__name__, 0
-    try:
+    with blaming(name):
         for given in sampler:
             fault = _contracts.batch(given, images)
             if fault:
                 raise UserError(f"{name} {fault}")
             count += 1
             yield [int(i) for i in given]
-    except (UserError, MemoryError):
-        raise
-    except FAILURES as error:
-        raise blame(name, error) from error
     raise UserError(f"{name} ended after {counted(count, 'batch', 'batches')}; {_ENDLESS}")
 
 

@@ -34,14 +34,14 @@ from zoo._words import as_setting
 from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.cache import CachedImages, decoded_once
 from zoo.embedder import Embedder
-from zoo.errors import UserError
+from zoo.errors import UserError, blaming
 from zoo.evaluate import Recall, recall_at_k
 from zoo.measures import Measured, measure
 from zoo.pipeline import centre_crops, evaluation_batches, first_batch, training_batches
 from zoo.progress import Reporter, TrainingReport
 from zoo.results import CONFIG, RunFolder
 from zoo.schema import Component, Config, numbers_alike
-from zoo.train import Trainer, blaming, choose_device, choose_precision, unchanged_randomness
+from zoo.train import Trainer, choose_device, choose_precision, unchanged_randomness
 
 _LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
 _MOST_THREADS = 4096

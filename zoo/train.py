@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo import _contracts
 from zoo.embedder import Embedder
-from zoo.errors import FAILURES, UserError, blame, out_of_memory
+from zoo.errors import UserError, blaming
 from zoo.pipeline import Batch
 from zoo.schema import DEVICE, Config, Optimizer, Schedule
 
@@ -302,19 +302,6 @@ def unchanged_randomness() -> Iterator[None]:
         yield
     finally:
         _set_random_state(state)
-
-
-@contextmanager
-def blaming(what: str) -> Iterator[None]:
-    """Say which component it was that failed; full memory is nobody's fault in particular."""
-    try:
-        yield
-    except UserError:
-        raise
-    except FAILURES as error:
-        if out_of_memory(error):
-            raise
-        raise blame(what, error) from error
 
 
 def make_optimizer(spec: Optimizer, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
