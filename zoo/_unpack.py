@@ -121,10 +121,8 @@ def _extract(archive: Path, tree: _Tree, reporter: Reporter) -> None:
 
 
 def _bar(reporter: Reporter) -> AbstractContextManager[Progress]:
-    title, files = (
-        TextColumn("{task.description}", markup=False),
-        TextColumn("{task.fields[files]}"),
-    )
+    title = TextColumn("{task.description}", markup=False)
+    files = TextColumn("{task.fields[files]}")
     return reporter.bar(title, BarColumn(), files, TimeRemainingColumn(compact=True))
 
 
@@ -196,7 +194,7 @@ def _tar_members(stream: _Stream) -> Iterator[tuple[str, int, _Open]]:
                 raise tarfile.ReadError("negative size")
             if not (info.isreg() or info.isdir()) or info.issparse():
                 raise _refusal(info.name, _NEITHER)
-            _parts(info.name)
+            _parts(info.name)  # first, as tarfile takes an absolute path for a relative one
             if hasattr(tarfile, "data_filter"):  # not in the first patch releases of 3.10 and 3.11
                 tarfile.data_filter(info, "/nowhere")
             yield info.name, info.size, None if info.isdir() else partial(tar.extractfile, info)
