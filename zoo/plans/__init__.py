@@ -1,6 +1,6 @@
-"""Many runs as one job.
+"""Many runs as one job: planned, scheduled on devices, chosen from.
 
-- ``plan``: what is run, and carrying it out
+- ``planning``: what is run, and carrying it out
 - ``contest``: which settings of a sweep are measured on the test classes
 - ``forecast``: the time and the disk space that it will take
 - ``scheduler``, ``process``: processes on devices; the process of one run

@@ -34,7 +34,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import zoo
+from zoo import __version__
 from zoo.config.schema import Images
 from zoo.data.pipeline import centre_crops
 from zoo.errors import UserError, did_you_mean, one_of
@@ -469,7 +469,7 @@ def _describe(
         "run": model.folder.path.resolve().name,
         "digest": model.config.digest(),
         "network": model.network_digest(),
-        "versions": {"metric-zoo": zoo.__version__, "torch": str(torch.__version__)},
+        "versions": {"metric-zoo": __version__, "torch": str(torch.__version__)},
         "checked": {
             "largest_difference": difference.largest,
             "tolerance": TOLERANCE,
