@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import subprocess
 import sys
 
 import pytest
@@ -18,6 +19,44 @@ else:
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = SETTINGS["tool"]["setuptools"]["package-dir"]
 COMPONENTS = ("losses", "miners", "models", "datasets")
+
+
+LAYERS = {
+    "support": "",
+    "registry": "support",
+    "evaluation": "support",
+    "config": "registry evaluation support",
+    "checks": "registry evaluation support",
+    "data": "config registry support",
+    "runs": "config registry support",
+    "training": "data runs config registry evaluation support",
+    "comparing": "data runs support",
+    "trained": "training data runs config support",
+    "tables": "comparing runs config evaluation support",
+    "runner": "tables training runs config support",
+    "search": "trained training data runs evaluation support",
+    "report": "trained tables comparing runs evaluation support",
+    "plans": "runner training comparing runs config registry support",
+    "cli": "plans search report checks runner trained tables comparing training data runs config "
+    "registry evaluation support",
+}
+"""The packages of zoo/, and which others each may import; docs/design.md is made from it.
+
+``support`` includes zoo/base.py, errors.py and progress.py; ``runner`` is zoo/runner.py.
+"""
+
+ENTRANCES = {
+    "evaluate": "evaluation",
+    "measures": "evaluation",
+    "leaderboard": "tables",
+    "export": "trained",
+    "index": "search",
+    "__main__": "cli",
+    "__init__": "registry support checks evaluate measures leaderboard export index runner trained",
+}
+"""The other modules at the root of zoo/, which import what they give access to."""
+
+MOST_FILES = 16
 
 
 def imports(path):
@@ -52,6 +91,76 @@ def test_the_core_reaches_components_only_through_the_registry():
             inner = module.removeprefix("zoo.").split(".")[0]
             assert not (module.startswith("zoo.") and inner in COMPONENTS), f"{path}: {module}"
             assert not (level and module.split(".")[0] in COMPONENTS), f"{path}: {module}"
+
+
+def unit(module):
+    """Return the package that a module of zoo belongs to, as LAYERS and ENTRANCES call it."""
+    name = module.split(".")[1] if "." in module else "__init__"
+    return "support" if name in ("base", "errors", "progress") else name
+
+
+def arrows():
+    """Return {package: packages that it imports}, imports within functions included."""
+    found = {}
+    for path in sources("zoo"):
+        names = path.relative_to(ROOT).with_suffix("").parts
+        own = unit(".".join(names))
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module == "zoo":
+                modules = [f"zoo.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                modules = [node.module]
+            ours = {unit(m) for m in modules if m.split(".")[0] == "zoo" and m != "zoo.__version__"}
+            found.setdefault(own, set()).update(ours - {own})
+    return found
+
+
+def test_packages_import_what_the_table_says_and_nothing_else():
+    table = {one: set(others.split()) for one, others in (LAYERS | ENTRANCES).items()}
+    assert arrows() == table
+
+
+def test_no_package_imports_one_that_imports_it():
+    above = set(LAYERS)
+    for package, others in LAYERS.items():
+        above.discard(package)
+        assert not above & set(others.split()), f"{package}: list it after what it imports"
+
+
+def test_folders_are_short_and_files_do_not_repeat_their_names():
+    for folder in {path.parent for path in sources("zoo")}:
+        files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+        assert len(files) <= MOST_FILES, f"{folder}: {len(files)} files"
+        assert not [name for name in files if name.startswith((folder.name, "_"))], folder
+
+
+def test_a_public_class_has_a_name_of_its_own():
+    places = {}
+    for path in sources("zoo"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(path.relative_to(ROOT).as_posix())
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_the_docstring_of_a_package_names_its_files():
+    for init in sorted((ROOT / "zoo").rglob("__init__.py")):
+        files = {path.stem for path in init.parent.glob("*.py")} - {"__init__"}
+        said = set(re.findall(r"``(\w+)``", ast.get_docstring(ast.parse(init.read_text())) or ""))
+        assert init.parent.name == "zoo" or files <= said, f"{init}: {sorted(files - said)}"
+
+
+def test_tests_have_the_folders_of_what_they_test():
+    tested = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    assert tested == set(LAYERS) - {"runner"} | set(COMPONENTS) | {"docs"}
+
+
+def test_the_picture_is_up_to_date():
+    command = [sys.executable, ROOT / "tools" / "make_layout.py", "--check"]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_every_package_on_disk_is_listed_and_every_listed_one_is_on_disk():

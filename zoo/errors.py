@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,19 @@ def blame(what: str, error: BaseException) -> UserError:
     return UserError(
         f"{what} failed: {type(error).__name__}: {reason}{where}; ZOO_TRACEBACK=1 shows the calls"
     )
+
+
+@contextmanager
+def blaming(what: str) -> Iterator[None]:
+    """Say which component it was that failed; full memory is nobody's fault in particular."""
+    try:
+        yield
+    except UserError:
+        raise
+    except FAILURES as error:
+        if out_of_memory(error):
+            raise
+        raise blame(what, error) from error
 
 
 def words_of(error: BaseException) -> str:

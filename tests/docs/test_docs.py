@@ -179,7 +179,7 @@ NEEDS = {"to_pandas": "pandas", "zoo.index": "faiss", "zoo.export": "onnxscript"
 @pytest.mark.slow
 def test_the_python_of_the_page_on_python(tmp_path, monkeypatch):
     """All of it, in its order; without pandas, faiss or onnxscript, what does not need them."""
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(zoo.registry.components, "_registered", {})
     commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
     commands.photographs(tmp_path)
     for i, name in enumerate(["a.jpg", "b.jpg"]):

@@ -13,7 +13,6 @@ from zoo.progress import Reporter
 from zoo.report import site
 
 webdriver = pytest.importorskip("selenium.webdriver")
-pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

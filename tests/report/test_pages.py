@@ -20,7 +20,6 @@ from zoo import UserError
 from zoo.progress import Reporter
 from zoo.report import extra, output, render, site
 
-pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
 
 QUIET = Reporter(quiet=True)
@@ -100,6 +99,10 @@ def test_the_gallery_shows_what_the_ranks_say(hostile):
         assert len(found) == 10
         first = found.index("right") + 1 if "right" in found else 11
         assert min(int(rank), 11) == first
+        later = re.findall(
+            r'<li class="right" data-rank="([\d,]+)">\n<img .*, right, rank \1"', query
+        )
+        assert later == [rank] * (int(rank) > 10)
 
 
 def test_thumbnails_are_shared_by_the_runs_and_fit(hostile):
@@ -346,7 +349,7 @@ def test_packages_that_are_missing_are_told_in_a_line(tmp_path, command, monkeyp
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
     status, _, err = command("report", tmp_path / "runs", "-o", tmp_path / "site")
     assert status == 2
-    assert "needs jinja2 and plotly: pip install 'metric-zoo[report]'" in err
+    assert "needs plotly: pip install 'metric-zoo[report]'" in err
     assert not (tmp_path / "site").exists()
 
 

@@ -50,6 +50,19 @@ def test_the_hardest_failures_come_first_then_right_ones():
     assert gallery.choose(np.full(5, 2, np.int32), 3).tolist() == [0, 1, 2]
 
 
+def test_the_first_right_image_is_shown_where_it_comes_late():
+    angles = np.array([0, 90, 60, 70, *range(1, 12), 80], np.float32) * np.pi / 180
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1)
+    labels = np.array([0, 0, 0, 0, *[1] * 11, 2])
+    ranks = np.array([12, 3, 2, 2, *[1] * 11, NO_MATCH], np.int32)
+    late, *others = gallery.gallery(vectors, labels, ranks, 15)
+    assert (late.image, late.rank, len(late.found)) == (0, 12, 10)
+    assert not any(shown.right for shown in late.found)
+    assert late.later == (2, 0, True, pytest.approx(0.5, abs=1e-6))
+    assert [query.later for query in others] == [None] * len(others)
+    assert 2 in gallery.images([late])
+
+
 def test_a_sample_has_of_each_class_about_the_same_share():
     labels = np.repeat([0, 1, 2], [10, 100, 1000])
     counts = np.bincount(labels[tsne.sample(labels, 111)])

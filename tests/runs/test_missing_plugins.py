@@ -185,7 +185,7 @@ def test_commands_need_no_plugin_of_the_training(command, runs, tmp_path, monkey
 
 
 def test_the_report_has_a_gallery(command, runs, tmp_path):
-    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
     pytest.importorskip("sklearn")
     pages = tmp_path / "report"
     status, _, said = command("report", runs, "-o", pages, "--no-tsne")

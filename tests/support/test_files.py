@@ -135,7 +135,12 @@ OTHERS = {
     "zoo/cli/search.py": {"indices.open"},  # an index: its files are read in zoo/search/folder.py
     "zoo/plans/process.py": {"open"},  # its stdin
     "zoo/search/neighbours.py": {"faiss.read_index"},  # from a file that open_regular has opened
-    "zoo/data/unpack.py": {"os.open", "tarfile.open", "zipfile.ZipFile", "archive.open"},
+    "zoo/data/unpack.py": {
+        "os.open",
+        "tarfile.open",
+        "zipfile.ZipFile",
+        "import_module(module).open",
+    },
     # of an archive that open_regular has opened, and of what is made of it
     "zoo/support/yaml.py": {"path.open"},  # a pipe that the user names
     "zoo/support/environment.py": {

@@ -239,7 +239,13 @@ def test_html():
     assert page.text["strong"] == "82.00 ± 2.83"
     scopes = [found.get("scope") for tag, found in page.tags if tag == "th"]
     assert scopes == ["col"] * 7 + ["row"] * 5
-    assert '<th scope="row">a_b<sup>2</sup></th>' in html
+    # numbers first, for narrow screens
+    heads = "config", "R@1", "R@2", "minutes", "loss", "size", "seeds"
+    assert re.findall(r'<th scope="col".*?>(.*)</th>', html) == list(heads)
+    assert re.findall(r"<t[hd].*?>(.*)</t[hd]>", html.split("<tbody>")[1])[:7] == [
+        *("d<sup>1</sup>", "90.00", "95.00", "1.5", "ice", "8", "1")
+    ]
+    assert '<th scope="row">a_<wbr>b<sup>2</sup></th>' in html
     assert f"<p><sup>1</sup> {NOTES[0]}</p>" in html
     assert not re.search(r"https?:|src=|href=|@import|url\(", html)
     assert "prefers-color-scheme: dark" in html

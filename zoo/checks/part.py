@@ -9,10 +9,10 @@ import torch
 
 from zoo import registry
 from zoo.base import RUNTIME
-from zoo.checks.subject import CheckFailedError, blaming, declared_value, find
-from zoo.errors import FAILURES, UserError, blame
+from zoo.checks.subject import CheckFailedError, blaming, construct, declared_value, find
+from zoo.errors import UserError
 from zoo.registry import Kind
-from zoo.registry.arguments import Misfit, parameters_of
+from zoo.registry.arguments import Misfit
 from zoo.registry.arguments import check as check_arguments
 from zoo.support.checked import checked
 
@@ -89,14 +89,7 @@ class Part:
             torch.manual_seed(weights)
             if self.registered:
                 return registry.assemble(self.kind, self.short, self.arguments, runtime)
-            declared = {p.name for p in parameters_of(self.target)}
-            supplied = {k: v for k, v in runtime.items() if k in declared}
-            try:
-                return self.target(**{**supplied, **self.arguments})
-            except UserError:
-                raise
-            except FAILURES as error:
-                raise blame(f"building {self.short}", error) from error
+            return construct(self.short, self.target, self.arguments, runtime)
 
 
 def _message(problem: Misfit) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from zoo import errors
 from zoo.base import RUNTIME
 from zoo.checks.batches import CLASSES, DIMENSIONS, TrialBatch
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of, words_of
@@ -147,14 +148,7 @@ class Subject:
         found = check_arguments(self.short, self.target, self.arguments, RUNTIME["losses"])
         if found:
             raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
-        declared = {p.name for p in parameters_of(self.target)}
-        supplied = {k: v for k, v in SIZES.items() if k in declared}
-        try:
-            return self.target(**{**supplied, **self.arguments})
-        except UserError:
-            raise
-        except FAILURES as error:
-            raise blame(f"building {self.short}", error) from error
+        return construct(self.short, self.target, self.arguments, SIZES)
 
     @cached_property
     def traits(self) -> LossTraits:
@@ -228,6 +222,20 @@ def call(loss: nn.Module, x: Tensor, y: Tensor, seed: int = 0, **more: Any) -> T
     if x.requires_grad and not value.requires_grad:
         raise CheckFailedError("it returned a number that does not depend on x: no graph", "graph")
     return value.reshape(())
+
+
+def construct(
+    name: str, target: Any, arguments: Mapping[str, Any], runtime: Mapping[str, Any]
+) -> Any:
+    """Build what is not in the registry, with those of the runtime's arguments that it declares.
+
+    Raises:
+        UserError: the constructor raises anything.
+    """
+    declared = {p.name for p in parameters_of(target)}
+    supplied = {k: v for k, v in runtime.items() if k in declared}
+    with errors.blaming(f"building {name}"):
+        return target(**{**supplied, **arguments})
 
 
 @contextmanager

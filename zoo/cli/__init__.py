@@ -1,4 +1,9 @@
-"""The command: one file for each group of subcommands.
+"""The command: a file for each subcommand.
 
-``main`` puts them together and turns errors into one line and an exit status.
+- ``main``: puts them together; turns errors into one line and an exit status
+- ``run``, ``check``, ``config``, ``components``, ``data``: experiments and components
+- ``leaderboard``, ``compare``, ``measure``, ``report``: results
+- ``embed``, ``search``, ``export``: a trained network
+- ``options``, ``messages``: what several of them share
+- ``record``: the outcome of the checks at release, which ``zoo list losses`` shows
 """

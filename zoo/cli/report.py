@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import rich_click as click
 
 from zoo.progress import Reporter, stdout
 from zoo.support.text import printable
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _output(metavar: str, help: str, **more: Any) -> Callable[[_F], _F]:
+    kind = click.Path(path_type=Path, dir_okay=metavar == "DIR")
+    return click.option("-o", "--output", type=kind, metavar=metavar, help=help, **more)
+
+
+def _number(name: str, least: int, default: int, help: str) -> Callable[[_F], _F]:
+    kind = click.IntRange(min=least)
+    return click.option(name, type=kind, default=default, metavar="N", show_default=True, help=help)
+
+
+def _items(name: str) -> Callable[[_F], _F]:
+    return _number(name, 5, 2000, "Images in a map, at most.")
 
 
 @click.command()
@@ -17,32 +35,15 @@ from zoo.support.text import printable
     default="runs",
     help="Folder of run folders; by default runs.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
+@_output(
+    "DIR",
+    "Folder to write; a report that is in it is replaced.",
     default="report",
-    metavar="DIR",
     show_default=True,
-    help="Folder to write; a report that is in it is replaced.",
 )
 @click.option("--runs", default="*", metavar="GLOB", help="Only runs of such names, as 'ice_*'.")
-@click.option(
-    "--gallery",
-    type=click.IntRange(min=0),
-    default=24,
-    metavar="N",
-    show_default=True,
-    help="Queries that are shown with their nearest ten, for each run.",
-)
-@click.option(
-    "--tsne-items",
-    type=click.IntRange(min=5),
-    default=2000,
-    metavar="N",
-    show_default=True,
-    help="Images in a map, at most.",
-)
+@_number("--gallery", 0, 24, "Queries that are shown with their nearest ten, for each run.")
+@_items("--tsne-items")
 @click.option("--no-tsne", is_flag=True, help="No maps, which take the longest.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the place of the report only.")
 def report(
@@ -56,7 +57,7 @@ def report(
 ) -> None:
     """Write a report of the runs under a folder: a static site that needs no network.
 
-    It needs plotly and jinja2: the extra metric-zoo\\[report].
+    It needs plotly: the extra metric-zoo\\[report].
 
     Examples: [cyan]zoo report[/], [cyan]zoo report runs -o report --runs 'ice_*'[/]
     """
@@ -71,7 +72,7 @@ def report(
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         told = ", ".join(names[:3]) + more
         reporter.say(printable(f"no gallery and no map of {told}: {reason}"))
-    stdout().print(str(summary.page), markup=False, soft_wrap=True)
+    _tell(summary.page)
 
 
 _runs = click.argument(
@@ -82,14 +83,7 @@ _runs = click.argument(
     help="Folders of runs, names in runs/ or their beginnings, or folders with runs in them. Of an "
     "experiment all seeds are taken.",
 )
-_output = click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    metavar="FILE",
-    help="A .pdf, .svg or .png file.",
-)
+_figure = _output("FILE", "A .pdf, .svg or .png file.", required=True)
 
 
 @click.group(no_args_is_help=True)
@@ -99,7 +93,7 @@ def plot() -> None:
 
 @plot.command()
 @_runs
-@_output
+@_figure
 def curves(runs: tuple[str, ...], output: Path) -> None:
     """Draw the loss by iteration, and Recall@K; seeds are thin lines around their mean.
 
@@ -118,7 +112,7 @@ def curves(runs: tuple[str, ...], output: Path) -> None:
 
 @plot.command()
 @_runs
-@_output
+@_figure
 @click.option("--setting", metavar="KEY", help="Only by this setting, such as loss.scale.")
 def sweep(runs: tuple[str, ...], output: Path, setting: str | None) -> None:
     """Draw Recall@1 by each setting that was swept; bars are the deviation over the seeds.
@@ -134,15 +128,8 @@ def sweep(runs: tuple[str, ...], output: Path, setting: str | None) -> None:
 
 @plot.command()
 @_runs
-@_output
-@click.option(
-    "--items",
-    type=click.IntRange(min=5),
-    default=2000,
-    metavar="N",
-    show_default=True,
-    help="Images in the map, at most.",
-)
+@_figure
+@_items("--items")
 def tsne(runs: tuple[str, ...], output: Path, items: int) -> None:
     """Draw the test embedding as a map, by t-SNE, with pictures where there is room.
 

@@ -1,4 +1,4 @@
-"""Is a difference between runs more than chance?
+"""Tests whether a difference between runs is more than chance.
 
 - ``significance``: paired tests and intervals
 - ``compare``, ``table``: compare two runs or experiments query by query; show it as a table

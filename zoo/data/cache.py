@@ -20,7 +20,7 @@ import shutil
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -29,7 +29,6 @@ import numpy as np
 import PIL
 import torch
 import torchvision
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from PIL import Image, features
 from rich.filesize import decimal
@@ -41,7 +40,7 @@ from zoo.data.pipeline import evaluation_batches
 from zoo.errors import MachineError, UserError
 from zoo.progress import Reporter
 from zoo.support import environment
-from zoo.support.files import check_regular, read_bytes
+from zoo.support.files import alone, check_regular, read_bytes, writing
 
 _RECIPE = 2  # to be raised with every change of what is kept
 _AT_A_TIME = 32  # images, by one worker
@@ -151,7 +150,7 @@ def decoded_once(
     missing = [file for file in files if not file.is_whole()]
     _check_room(missing)
     for file in missing:
-        with _locked(file.path, reporter):
+        with alone(file.path, reporter, _WAY_OUT):
             if not file.is_whole():
                 _make(file, workers, reporter)
     return [CachedImages(file.dataset, file.path) for file in files]
@@ -240,7 +239,7 @@ class _InColour(Exception):  # noqa: N818 no error
 
 def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
     """Decode the images that are not on the disk yet, and give the file its name."""
-    with _told(file.part):
+    with writing(file.part, _WAY_OUT):
         for path in file.begun_files():
             path.open("ab").close()
     try:
@@ -249,7 +248,7 @@ def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
         except _InColour:
             file.shape = (3, *file.shape[1:])
             _decode(file, workers, reporter)
-        with _told(file.path):
+        with writing(file.path, _WAY_OUT):
             file.part.replace(file.path)
     except UserError:  # with other images, or with more room, all begins again
         for path in file.begun_files():
@@ -294,7 +293,7 @@ class _Growing:
         self.handle, self.shape, self.path = handle, shape, Path(handle.name)
         self.sums = sums
         self.count = self.sure = self._read_count()
-        with _told(self.path):
+        with writing(self.path, _WAY_OUT):
             sums.truncate(self.count * _SUM.itemsize)
             sums.seek(0, os.SEEK_END)
             self._write_count()
@@ -305,7 +304,7 @@ class _Growing:
         """Write images behind the others, and now and then flush them to the disk."""
         left = images.contiguous().numpy().data.cast("B")
         sums = np.array([_sum(image) for image in images], _SUM)
-        with _told(self.path):
+        with writing(self.path, _WAY_OUT):
             self.sums.write(sums.tobytes())
             while left:
                 left = left[self.handle.write(left) :]
@@ -315,7 +314,7 @@ class _Growing:
 
     def make_sure(self) -> None:
         """Flush what was written to the disk, and only then count it."""
-        with _told(self.path):
+        with writing(self.path, _WAY_OUT):
             self.sums.flush()
             os.fsync(self.sums.fileno())
             os.fsync(self.handle.fileno())
@@ -346,7 +345,7 @@ def _check_room(files: list[_File]) -> None:
     """Refuse to begin what would end with a full disk."""
     folder = _folder()
     wanted = sum(file.size() for file in files)
-    with _told(folder):
+    with writing(folder, _WAY_OUT):
         needed = wanted - sum(file.begun() for file in files)
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         free = shutil.disk_usage(there).free
@@ -355,35 +354,6 @@ def _check_room(files: list[_File]) -> None:
             f"images.cache needs {decimal(needed)} in {str(folder)!r}, where {decimal(free)} are "
             f"free; {_WAY_OUT}"
         )
-
-
-@contextmanager
-def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
-    """Keep every other process from making the same file."""
-    lock = FileLock(f"{path}.lock")
-    with _told(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            reporter.say(f"cache    another process is making {path}; waiting for it")
-            lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Say in one line which file cannot be written, why, and what can be done."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise MachineError(
-            f"images.cache: {str(path)!r} cannot be written ({reason}); {_WAY_OUT}"
-        ) from error
 
 
 class _Kept(NamedTuple):

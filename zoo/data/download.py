@@ -29,7 +29,7 @@ from rich.progress import (
 from zoo.base import Source
 from zoo.errors import UserError
 from zoo.progress import Reporter
-from zoo.support.files import alone, cannot_write, open_regular
+from zoo.support.files import alone, open_regular, writing
 from zoo.support.text import printable
 
 _CHUNK = 1 << 20
@@ -92,15 +92,12 @@ def fetch(
         if os.path.lexists(path):
             return _checked(path, source)
         part = path.with_name(path.name + ".part")
-        try:
-            with _Part(part, source) as file, _open_meter(reporter, path.name) as meter:
-                if file.fault() is not None:
-                    _download(source, file, _Session(meter, reporter, patience or PATIENCE))
-                if os.path.lexists(path):  # put there by hand meanwhile
-                    _checked(path, source)
-                file.finish(path)
-        except OSError as error:
-            raise cannot_write(part, error) from error
+        with writing(part), _Part(part, source) as file, _open_meter(reporter, path.name) as meter:
+            if file.fault() is not None:
+                _download(source, file, _Session(meter, reporter, patience or PATIENCE))
+            if os.path.lexists(path):  # put there by hand meanwhile
+                _checked(path, source)
+            file.finish(path)
     return path
 
 

@@ -22,7 +22,7 @@ from zoo.base import BatchSampler, ImageDataset
 from zoo.config.schema import Images
 from zoo.data.decoding import to_rgb
 from zoo.data.holdout import source_of
-from zoo.errors import FAILURES, UserError, blame
+from zoo.errors import FAILURES, UserError, blame, blaming
 from zoo.registry import contracts
 from zoo.support.text import counted
 
@@ -171,17 +171,13 @@ def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
         UserError: if it ends, breaks, or gives what is no batch of so many images.
     """
     name, count = type(sampler).__name__, 0
-    try:
+    with blaming(name):
         for given in sampler:
             fault = contracts.batch(given, images)
             if fault:
                 raise UserError(f"{name} {fault}")
             count += 1
             yield [int(i) for i in given]
-    except (UserError, MemoryError):
-        raise
-    except FAILURES as error:
-        raise blame(name, error) from error
     raise UserError(f"{name} ended after {counted(count, 'batch', 'batches')}; {_ENDLESS}")
 
 

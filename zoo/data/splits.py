@@ -8,10 +8,9 @@ from zoo.base import ImageDataset, Split
 from zoo.config.build import build, refuse
 from zoo.config.schema import Config
 from zoo.data.cache import decoded_once
-from zoo.errors import UserError
+from zoo.errors import UserError, blaming
 from zoo.progress import Reporter
 from zoo.registry import contracts
-from zoo.registry.calling import blaming
 
 
 def decoded(

@@ -27,7 +27,7 @@ from zoo.base import (
 from zoo.data.download import UnreachableError, fetch
 from zoo.data.lookalikes import spelt_alike
 from zoo.data.unpack import unpack
-from zoo.errors import FAILURES, UserError, blame, out_of_memory
+from zoo.errors import UserError, blaming
 from zoo.progress import Reporter
 
 _SPLITS: tuple[Split, ...] = get_args(Split)
@@ -51,17 +51,11 @@ def survey(name: str, root: str | None = None) -> Survey:
     if problems:
         raise UserError("\n".join(": ".join(filter(None, p)) for p in problems))
     target = registry.load("datasets", name)
-    try:
+    with blaming(f"verifying {name}"):
         own = getattr(target, "survey", None)
         found: Survey = _ask(name, arguments) if own is None else own(**arguments)
         more = [*_nothing_to_find(found), *_kept(name, target, arguments)]
         return found._replace(findings=[*found.findings, *more])
-    except UserError:
-        raise
-    except FAILURES as error:
-        if out_of_memory(error):
-            raise
-        raise blame(f"verifying {name}", error) from error
 
 
 def download(

@@ -1,4 +1,4 @@
-"""Many runs as one job.
+"""Many runs as one job: planned, scheduled on devices, chosen from.
 
 - ``planning``: list the runs of configs, and carry them out
 - ``contest``: which settings of a sweep are measured on the test classes

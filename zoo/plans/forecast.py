@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.filesize import decimal
+
 from zoo.config.schema import Config, dig, numbers_alike
 from zoo.errors import UserError
 from zoo.plans.live import clock
@@ -42,7 +44,7 @@ class Estimate(NamedTuple):
             time = "unknown"
         else:
             time = ("about " if self.rough else "") + clock(self.seconds)
-        return time, "unknown" if self.size is None else in_bytes(self.size)
+        return time, "unknown" if self.size is None else decimal(self.size)
 
 
 class _Record(NamedTuple):
@@ -116,17 +118,8 @@ def _cache(dataset: str, image: int) -> str:
 
     table = getattr(registry.load("datasets", dataset), "table", None)
     if not table:
-        return f"{in_bytes(image)} per image"
-    return f"about {in_bytes(image * sum(count.images for count in table.values()))} for {dataset}"
-
-
-def in_bytes(size: float) -> str:
-    """Return a size as 3.4 MB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
+        return f"{decimal(image)} per image"
+    return f"about {decimal(image * sum(count.images for count in table.values()))} for {dataset}"
 
 
 def _records(folder: Path) -> list[_Record]:

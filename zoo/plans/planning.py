@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +29,7 @@ from zoo.config.schema import ConfigFile
 from zoo.errors import UserError
 from zoo.plans import contest as plans_contest
 from zoo.plans.contest import Choice, Contest, PlannedRun
-from zoo.plans.forecast import Estimate, Estimator, extras, in_bytes
+from zoo.plans.forecast import Estimate, Estimator, extras
 from zoo.plans.live import LiveTable, clock, counts
 from zoo.plans.scheduler import DeviceSlots, Job, Scheduler, State
 from zoo.progress import Reporter
@@ -354,11 +355,11 @@ def _totals(found: Sequence[Estimate], together: int, output: Path) -> list[str]
     if known and unknown:
         time += f", and {counted(unknown, 'run')} of unknown time"
     sizes = [estimate.size for estimate in found if estimate.size is not None]
-    disk = f"about {in_bytes(sum(sizes))}" if sizes else "unknown"
+    disk = f"about {decimal(sum(sizes))}" if sizes else "unknown"
     if sizes and len(sizes) < len(found):
         disk += f", and {counted(len(found) - len(sizes), 'run')} of unknown size"
     folder = next(p for p in (output, *output.absolute().parents) if p.is_dir())
-    free = in_bytes(shutil.disk_usage(folder).free)
+    free = decimal(shutil.disk_usage(folder).free)
     lines = [f"time: {time}", f"disk: {disk}; {free} are free"]
     if not known:
         lines[0] += "; a finished run on the same data and network would show it"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.errors import FAILURES, UserError, blame, out_of_memory
+from zoo.errors import UserError, blaming
 from zoo.registry import contracts
 
 
@@ -58,16 +57,3 @@ def _check_loss(name: str, loss: Any) -> None:
     else:
         return
     raise UserError(f"{name} returned {got}; training needs a scalar with a graph")
-
-
-@contextmanager
-def blaming(what: str) -> Iterator[None]:
-    """Say which component it was that failed; full memory is nobody's fault in particular."""
-    try:
-        yield
-    except UserError:
-        raise
-    except FAILURES as error:
-        if out_of_memory(error):
-            raise
-        raise blame(what, error) from error

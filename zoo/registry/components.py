@@ -27,10 +27,9 @@ from zoo.base import RUNTIME
 from zoo.errors import (
     FAILURES,
     UserError,
-    blame,
+    blaming,
     did_you_mean,
     one_of,
-    out_of_memory,
     suggest,
     words_of,
 )
@@ -208,16 +207,13 @@ def assemble(
         return assemble(cast("Kind", spec.kind), spec.name, spec.arguments, runtime)
 
     whole = registry_nested.rewrite(target, kind, arguments, build_nested)
-    try:
-        return target(**supplied, **whole, **bound)
-    except UserError:
-        raise
-    except FAILURES as error:
-        if out_of_memory(error):
-            raise
-        if isinstance(error, ValueError | AssertionError) and words_of(error):  # its own check
+    with blaming(f"building {name}"):
+        try:
+            return target(**supplied, **whole, **bound)
+        except (ValueError, AssertionError) as error:  # its own check
+            if isinstance(error, UserError) or not words_of(error):
+                raise
             raise UserError(f"{name}: {error}") from error
-        raise blame(f"building {name}", error) from error
 
 
 def problems(

@@ -18,9 +18,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import UserError
+from zoo.errors import UserError, blaming
 from zoo.registry import components, contracts
-from zoo.registry.calling import blaming, loss_of
+from zoo.registry.calling import loss_of
 from zoo.registry.components import Kind
 from zoo.registry.nested import Spec
 from zoo.support.randomness import unchanged_randomness

@@ -1,4 +1,4 @@
-"""The packages of the extra ``report``, which not everybody has."""
+"""The package of the extra ``report``, which not everybody has."""
 
 from __future__ import annotations
 
@@ -6,17 +6,12 @@ from importlib.util import find_spec
 
 from zoo.errors import UserError
 
-_PACKAGES = ("jinja2", "plotly")
-
 
 def require() -> None:
-    """Say what to install, if something is missing.
+    """Say what to install, if it is missing.
 
     Raises:
-        UserError: names the missing packages and the command that installs them.
+        UserError: names the missing package and the command that installs it.
     """
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f"zoo report needs {' and '.join(missing)}: pip install 'metric-zoo[report]'"
-        )
+    if find_spec("plotly") is None:
+        raise UserError("zoo report needs plotly: pip install 'metric-zoo[report]'")

@@ -19,7 +19,7 @@ from zoo.report import charts, collect, sweeps, tsne
 from zoo.report.collect import ReportedRun
 from zoo.report.thumbnails import SIDE, shrink
 from zoo.runs.experiments import find
-from zoo.support.files import cannot_write, remove_left_over, replace_file
+from zoo.support.files import remove_left_over, replace_file, writing
 from zoo.support.text import printable
 
 if TYPE_CHECKING:
@@ -328,9 +328,7 @@ def _save(figure: Figure, output: Path) -> None:
     dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=300, metadata=dates.get(kind))
-    try:
+    with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         remove_left_over(output)
         replace_file(output, lambda file: file.write(buffer.getvalue()))
-    except (OSError, ValueError) as error:
-        raise cannot_write(output, error) from error

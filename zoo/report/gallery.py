@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.evaluation.recall import NO_MATCH
-from zoo.report.neighbours import nearest
+from zoo.report.neighbours import first_right, nearest
 
 _RIGHT_SHARE = 4  # one in so many queries is one that went well
 
@@ -23,12 +23,16 @@ class GalleryImage(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query, the rank r(q) of the first image of its class, and the nearest ten."""
+    """A query, the rank r(q) of the first image of its class, and the nearest ten.
+
+    ``later`` is that first image where it is not among the ten.
+    """
 
     image: int
     label: int
     rank: int
     found: list[GalleryImage]
+    later: GalleryImage | None
 
 
 def choose(ranks: NDArray[np.int32], count: int) -> NDArray[np.int64]:
@@ -54,14 +58,21 @@ def gallery(
     queries = choose(ranks, count)
     found = nearest(embeddings, labels, queries)
     return [
-        Query(query, int(labels[query]), int(ranks[query]), _shown(query, labels, *one))
-        for query, *one in zip(queries.tolist(), found.indices, found.cosines, strict=True)
+        Query(
+            query,
+            int(labels[query]),
+            int(ranks[query]),
+            _shown(query, labels, indices, cosines),
+            _later(embeddings, labels, query) if len(indices) < ranks[query] < NO_MATCH else None,
+        )
+        for query, indices, cosines in zip(queries.tolist(), *found, strict=True)
     ]
 
 
 def images(queries: list[Query]) -> set[int]:
     """Return the indices of all images that a gallery shows."""
-    return {q.image for q in queries} | {shown.image for q in queries for shown in q.found}
+    shown = (one.image for q in queries for one in (*q.found, q.later) if one)
+    return {q.image for q in queries}.union(shown)
 
 
 def _shown(
@@ -71,3 +82,8 @@ def _shown(
         GalleryImage(index, int(labels[index]), bool(labels[index] == labels[query]), cosine)
         for index, cosine in zip(indices.tolist(), cosines.tolist(), strict=True)
     ]
+
+
+def _later(embeddings: NDArray[np.float32], labels: NDArray[np.int64], query: int) -> GalleryImage:
+    image, cosine = first_right(embeddings, labels, query)
+    return GalleryImage(image, int(labels[image]), True, cosine)

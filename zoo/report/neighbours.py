@@ -34,9 +34,7 @@ def nearest(
         queries: (n,) indices of images.
         count: how many to return; fewer if there are fewer images.
     """
-    vectors = embeddings.astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors /= np.where(lengths == 0, 1, lengths)
+    vectors = _unit(embeddings)
     count = min(count, len(vectors) - 1)
     indices = np.empty((len(queries), count), np.int64)
     cosines = np.empty((len(queries), count))
@@ -48,3 +46,20 @@ def nearest(
             order = np.lexsort((labels == labels[query], -similar[row].round(12)))[:count]
             indices[start + row], cosines[start + row] = order, similar[row, order]
     return Nearest(indices, cosines)
+
+
+def first_right(
+    embeddings: NDArray[np.float32], labels: NDArray[np.int64], query: int
+) -> tuple[int, float]:
+    """Return the nearest other image of a query's class, and its cosine; there has to be one."""
+    own = np.flatnonzero(labels == labels[query])
+    own = own[own != query]
+    cosines = _unit(embeddings[own]) @ _unit(embeddings[[query]])[0]
+    best = int(cosines.round(12).argmax())
+    return int(own[best]), float(cosines[best])
+
+
+def _unit(embeddings: NDArray[np.float32]) -> NDArray[np.float64]:
+    vectors = embeddings.astype(np.float64)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths == 0, 1, lengths)

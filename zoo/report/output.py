@@ -13,7 +13,7 @@ from pathlib import Path
 from zoo import __version__
 from zoo.errors import UserError
 from zoo.progress import Reporter
-from zoo.support.files import alone, cannot_write, read_json
+from zoo.support.files import alone, read_json, writing
 
 MANIFEST, LOCK = "report.json", ".report.json.lock"
 _MADE_BY = "zoo report"
@@ -83,11 +83,9 @@ class Output:
         """Remove the files of an earlier report that this one does not have."""
         for name in self._noted - self._claimed:
             path = self.root / name
-            try:
+            with writing(path):
                 path.unlink(missing_ok=True)
                 _remove_empty(path.parent, self.root)
-            except OSError as error:
-                raise cannot_write(path, error) from error
         self._noted = self._claimed
         self._write(MANIFEST, self._manifest(self._claimed))
 
@@ -105,15 +103,13 @@ class Output:
     def _write(self, name: str, data: bytes) -> None:
         path = self.root / name
         temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 temporary.write_bytes(data)
                 temporary.replace(path)
             finally:
                 temporary.unlink(missing_ok=True)
-        except (OSError, ValueError) as error:
-            raise cannot_write(path, error) from error
 
 
 def _noted(root: Path) -> set[str]:

@@ -1,11 +1,11 @@
-"""Pages from templates: every text is escaped, by whomever it was written."""
+"""What the pages of a report are made of: templates, and the files that they refer to."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from zoo import __version__
+from zoo.support import templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -16,20 +16,7 @@ STATIC = ("report.css", "theme.js", "report.js", "tsne.js")
 
 def environment() -> Environment:
     """Return the templates, with which to render pages."""
-    import jinja2
-
-    found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_visible,
-    )
-    found.policies["json.dumps_kwargs"] = {"allow_nan": False}  # JavaScript reads no NaN
-    found.globals["version"] = __version__
-    found.filters["breakable"] = _breakable
-    return found
+    return templates.environment(_HERE / "templates")
 
 
 def assets() -> dict[str, bytes]:
@@ -38,20 +25,3 @@ def assets() -> dict[str, bytes]:
 
     found = {name: (_HERE / "static" / name).read_bytes() for name in STATIC}
     return found | {"plotly.min.js": get_plotlyjs().encode()}
-
-
-def _breakable(value: str) -> str:
-    """Return a name, escaped, in which a line may end after an underscore."""
-    import markupsafe
-
-    name = markupsafe.escape(_visible(value))
-    return name.replace("_", markupsafe.Markup("_<wbr>"))
-
-
-def _visible(value: Any) -> Any:
-    """Return a text without characters that cannot be seen or turn the direction of others."""
-    if type(value) is not str or value.isprintable():  # Markup was made by a template
-        return value
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in value
-    )

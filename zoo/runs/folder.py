@@ -32,13 +32,14 @@ from zoo.runs.records import CandidateRecord, ResultRecord, TrainedRecord, no_re
 from zoo.support import yaml
 from zoo.support.checked import checked
 from zoo.support.files import (
-    cannot_write,
     check_regular,
     check_stored,
+    is_run,
     read_array,
     read_json,
     read_text,
     replace_file,
+    writing,
 )
 from zoo.support.text import printable
 
@@ -95,9 +96,10 @@ class RunFolder:
         Raises:
             UserError: if there is no such run, or several.
         """
-        places = [place for place in (Path(run), Path(directory) / run) if _is_run(place)]
-        if places:
-            return cls(places[0])
+        for place in (Path(run), Path(directory) / run):
+            # a path's own is_file raises for a name too long, or with a null byte
+            if is_run(place) or os.path.isfile(place / RESULT):  # noqa: PTH113
+                return cls(place)
         try:
             names = sorted(path.parent.name for path in Path(directory).glob(f"*/{CONFIG}"))
         except (OSError, ValueError) as error:  # a name too long, or with a null byte
@@ -138,19 +140,18 @@ class RunFolder:
             UserError: if the folder cannot be written, or has something else than a file where the
                 run has one.
         """
-        try:
-            lock = FileLock(self.path / LOCK, timeout=0)
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except Timeout as error:
-            raise BusyError(f"{self.path}: another process is at this run") from error
-        except (OSError, ValueError) as error:  # a null byte in the name is the latter
-            raise cannot_write(self.path, error) from error
+        with writing(self.path):
+            try:
+                lock = FileLock(self.path / LOCK, timeout=0)
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock.acquire()
+            except Timeout as error:
+                raise BusyError(f"{self.path}: another process is at this run") from error
         try:
             self._check_places()
             for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
                 if left_over.is_file():
-                    with _writing(left_over):
+                    with writing(left_over):
                         left_over.unlink()
             yield
         finally:
@@ -186,7 +187,7 @@ class RunFolder:
         """
         self._written.clear()
         for name in _FILES:
-            with _writing(self.path / name):
+            with writing(self.path / name):
                 (self.path / name).unlink(missing_ok=True)
 
     def write(self, name: str, data: bytes) -> None:
@@ -198,7 +199,7 @@ class RunFolder:
         if name in _BELONGING:
             self._written[name] = hashlib.sha256(data).hexdigest()
             self._forget(name, self._written[name])
-        with _writing(self.path / name):
+        with writing(self.path / name):
             replace_file(self.path / name, lambda file: file.write(data))
 
     def _forget(self, name: str, digest: str) -> None:
@@ -278,7 +279,7 @@ class RunFolder:
             UserError: if that is impossible: no space, no permission.
         """
         path = self.path / METRICS
-        with _writing(path), path.open("a", encoding="utf-8") as handle:
+        with writing(path), path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -562,11 +563,6 @@ def _is_finite(record: dict[str, Any]) -> bool:
         return False
 
 
-def _is_run(path: Path) -> bool:
-    # A path's own raises for a name too long, or with a null byte.
-    return any(os.path.isfile(path / name) for name in (CONFIG, RESULT))  # noqa: PTH113
-
-
 def _no_run(run: str, directory: str, names: list[str]) -> str:
     """Return what to say of a run that is not there."""
     if names:
@@ -574,15 +570,6 @@ def _no_run(run: str, directory: str, names: list[str]) -> str:
         there = near or f"; there are {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
         return f"{run}: no folder of a run, and none in {directory} is called so{there}"
     return f"{run}: no folder of a run; zoo run makes one in {directory}, and names it"
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Say that a file cannot be written, if that is so."""
-    try:
-        yield
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def _check_sums(path: Path) -> None:

@@ -25,12 +25,12 @@ from zoo.runs.identity import SEAL, seal
 from zoo.search.neighbours import Kind, Neighbours
 from zoo.support.files import (
     alone,
-    cannot_write,
     check_folder,
     check_regular,
     file_digest,
     read_bytes,
     replace_file,
+    writing,
 )
 from zoo.support.text import printable
 
@@ -137,9 +137,8 @@ def write(
         with alone(place / META, reporter):
             check_place(place)  # again: it may have changed meanwhile
             try:
-                return _write(place, names, neighbours, about)
-            except OSError as error:
-                raise cannot_write(place, error) from error
+                with writing(place):
+                    return _write(place, names, neighbours, about)
             finally:
                 _remove_others(place)
     finally:
@@ -300,27 +299,26 @@ def check_place(place: Path) -> None:
         UserError: if it has other files, or cannot be written.
     """
     shown = printable(str(place))
-    try:
-        names = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
-        strange = [n for n in names if not _OURS.fullmatch(n) or (place / n).is_dir()]
-        if strange:
-            raise UserError(
-                printable(f"{shown}: has other files than an index, such as {strange[0]}")
-                + "; name a folder that is new, empty or an index"
-            )
-        if META in names and not _looks_like_one(place):
-            raise UserError(f"{shown}: has a {META} that is not of an index; move it away")
-        if META not in names and {_OLD_INDEX, _OLD_NAMES} & {*names}:
-            raise UserError(f"{shown}: has files that may be of an index, but no {META}; move them")
-        if place.is_symlink():
-            raise UserError(f"{shown}: is a symbolic link; name the folder itself")
-        _try_to_write(place)
-    except UserError:
-        raise
-    except NotADirectoryError as error:
-        raise UserError(f"{shown}: is a file; name a folder") from error
-    except (OSError, ValueError) as error:
-        raise cannot_write(place, error) from error
+    with writing(place):
+        try:
+            names = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
+            strange = [n for n in names if not _OURS.fullmatch(n) or (place / n).is_dir()]
+            if strange:
+                raise UserError(
+                    printable(f"{shown}: has other files than an index, such as {strange[0]}")
+                    + "; name a folder that is new, empty or an index"
+                )
+            if META in names and not _looks_like_one(place):
+                raise UserError(f"{shown}: has a {META} that is not of an index; move it away")
+            if META not in names and {_OLD_INDEX, _OLD_NAMES} & {*names}:
+                raise UserError(
+                    f"{shown}: has files that may be of an index, but no {META}; move them"
+                )
+            if place.is_symlink():
+                raise UserError(f"{shown}: is a symbolic link; name the folder itself")
+            _try_to_write(place)
+        except NotADirectoryError as error:
+            raise UserError(f"{shown}: is a file; name a folder") from error
 
 
 def _try_to_write(place: Path) -> None:

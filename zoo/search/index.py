@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import zoo
+from zoo import __version__
 from zoo.data.decoding import MAX_PIXELS
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.evaluation import faiss
@@ -314,7 +314,7 @@ def _describe(
 ) -> About:
     run = model.folder.path.resolve()
     return About(
-        version=zoo.__version__,
+        version=__version__,
         kind=neighbours.kind,
         embedding_size=neighbours.size,
         count=neighbours.count,

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from zoo.data.decoding import load_rgb
 from zoo.errors import UserError
-from zoo.support.files import cannot_write, check_folder, replace_file
+from zoo.support.files import check_folder, replace_file, writing
 from zoo.support.text import printable
 
 MOST_ROWS = 100
@@ -75,10 +75,8 @@ def draw(path: Path, rows: Sequence[tuple[Picture, Sequence[Picture]]], max_pixe
             _put(sheet, hit, place, _HIT, max_pixels)
         top += height
     kind = Image.registered_extensions()[path.suffix.lower()]
-    try:
+    with writing(path):
         replace_file(path, lambda file: sheet.save(file, kind))
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def _height(hits: int) -> int:

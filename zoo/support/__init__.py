@@ -5,6 +5,7 @@
 - ``yaml``: YAML 1.2 in which every value knows its file and line
 - ``checked``: a decorator that compares arguments with annotations
 - ``near``: the known name that a wrong one probably meant
+- ``templates``: pages from Jinja templates, which escape every text
 - ``signals``: Ctrl-C and SIGTERM
 - ``environment``: versions, hardware, memory, the state of the user's repository
 - ``precision``, ``randomness``: float32 that is float32; the state of random number generators

@@ -238,7 +238,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(path: Path, reporter: Reporter) -> Iterator[None]:
+def alone(path: Path, reporter: Reporter, way_out: str = "") -> Iterator[None]:
     """Make the folder of ``path``, and keep every other process from making ``path`` meanwhile.
 
     Waits for a process that is at it. The empty lock file ``.<name>.lock`` is left behind: to
@@ -249,7 +249,7 @@ def alone(path: Path, reporter: Reporter) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    try:
+    with writing(path, way_out):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(f".{path.name}.lock"))
         try:
@@ -257,8 +257,6 @@ def alone(path: Path, reporter: Reporter) -> Iterator[None]:
         except Timeout:
             reporter.say(f"{path}: another process is at it; waiting for that")
             lock.acquire()
-    except (OSError, ValueError, NotImplementedError) as error:  # a null byte; no locks there
-        raise cannot_write(path, error) from error
     try:
         yield
     finally:
@@ -274,27 +272,26 @@ def check_folder(path: Path) -> None:
         UserError: its folder is not there or cannot be written, or it is a folder itself.
     """
     shown = printable(str(path))
-    try:
+    with writing(path):
         folder = path.absolute().parent
         if path.is_dir():
             raise UserError(f"{shown}: a folder is there; give another name, or move it away")
         if not folder.is_dir():
             raise UserError(f"{shown}: there is no folder {printable(str(folder))}; make it first")
-        if _is_run(folder):
+        if is_run(folder):
             raise UserError(f"{shown}: that is the folder of a run, whose files are its own")
         remove_left_over(path)
         trial, file = _open_temporary(path)  # by a name as long as the one that it will have
         file.close()
         trial.unlink(missing_ok=True)
-    except UserError:
-        raise
-    except (OSError, ValueError) as error:  # a null byte is the latter
-        raise cannot_write(path, error) from error
 
 
-def _is_run(folder: Path) -> bool:
-    kept = ("result.json", "checkpoint.pt", "metrics.jsonl")
-    return (folder / "config.yaml").is_file() and any((folder / n).is_file() for n in kept)
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder is that of a run, which may have begun only a moment ago."""
+    kept = ("result.json", "checkpoint.pt", "metrics.jsonl", ".lock")
+    # A path's own raises for a name too long, or with a null byte.
+    is_file = [os.path.isfile(folder / name) for name in ("config.yaml", *kept)]  # noqa: PTH113
+    return is_file[0] and any(is_file[1:])
 
 
 def is_wrong_name(error: Exception) -> bool:
@@ -302,16 +299,28 @@ def is_wrong_name(error: Exception) -> bool:
     return getattr(error, "errno", errno.EINVAL) in _WRONG_NAMES  # a null byte is a ValueError
 
 
-def cannot_write(path: Path, error: Exception) -> UserError:
-    """Return in one message why the disk did not take a file or folder.
+@contextmanager
+def writing(path: Path, way_out: str = "") -> Iterator[None]:
+    """Say in one message why the disk does not take a file or folder, and the way out.
 
-    It is the machine's fault, a :class:`zoo.errors.MachineError`, unless no machine could have
-    written a file of that name.
+    Raises:
+        UserError: instead of what the system raises. It is the machine's fault, a
+            :class:`zoo.errors.MachineError`, unless no machine could have written a file of that
+            name.
     """
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError, NotImplementedError) as error:  # a null byte; no locks there
+        raise cannot_write(path, error, way_out) from error
+
+
+def cannot_write(path: Path, error: Exception, way_out: str = "") -> UserError:
+    """Return the message of :func:`writing`."""
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        return MachineError(
-            f"{printable(str(path))}: no room left on the disk; make room and run again"
-        )
+        way_out = way_out or "make room and run again"
+        return MachineError(f"{printable(str(path))}: no room left on the disk; {way_out}")
     kind = UserError if is_wrong_name(error) else MachineError
     reason = getattr(error, "strerror", None) or error
-    return kind(f"{str(path)!r}: cannot be written ({reason})")
+    return kind("; ".join(filter(None, (f"{str(path)!r}: cannot be written ({reason})", way_out))))

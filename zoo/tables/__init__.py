@@ -1,8 +1,8 @@
 """Results of runs become tables.
 
 - ``leaderboard``: the entrance: load, make tables, write them in any format
-- ``board``, ``runs``: results -> experiments -> boards -> tables
-- ``shape``, ``shaped``: the layout of a published table; results in that layout
+- ``boards``, ``listed``: results -> experiments -> boards -> tables
+- ``shapes``, ``shaped``: the layout of a published table; results in that layout
 - ``table``: a table as data and as cells
 - ``conditions``, ``differences``: which experiments are comparable; in which settings they differ
 - ``select``: filters and order

@@ -1,4 +1,4 @@
-"""A trained network in use.
+"""A trained network in use: load it, embed images, export it.
 
 - ``network``: the folder of a run -> a callable from images to embeddings
 - ``images``, ``files``: images as a caller gives them; folders and files of images

@@ -34,13 +34,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import zoo
+from zoo import __version__
 from zoo.config.schema import Images
 from zoo.data.pipeline import centre_crops
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import Reporter
 from zoo.support.checked import checked
-from zoo.support.files import cannot_write, check_folder, one_at_a_time, read_json, replace_file
+from zoo.support.files import check_folder, one_at_a_time, read_json, replace_file, writing
 from zoo.support.text import printable
 from zoo.trained.network import Trained, load
 from zoo.training.embedder import Embedder
@@ -147,10 +147,8 @@ def export(
     _check_difference(difference, place)
     description = _describe(model, chosen, sides, difference)
     description["sha256"] = hashlib.sha256(written).hexdigest()
-    try:
+    with writing(place):
         _save(place, written, json.dumps(description, indent=2) + "\n")
-    except OSError as error:
-        raise cannot_write(place, error) from error
     return Exported(place, description, difference)
 
 
@@ -471,7 +469,7 @@ def _describe(
         "run": model.folder.path.resolve().name,
         "digest": model.config.digest(),
         "network": model.network_digest(),
-        "versions": {"metric-zoo": zoo.__version__, "torch": str(torch.__version__)},
+        "versions": {"metric-zoo": __version__, "torch": str(torch.__version__)},
         "checked": {
             "largest_difference": difference.largest,
             "tolerance": TOLERANCE,

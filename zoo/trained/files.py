@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -14,21 +14,34 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-import zoo
-from zoo.config.schema import Images
+from zoo import __version__
+from zoo.config.schema import Config, Images
 from zoo.data.decoding import MAX_PIXELS, load_rgb, why_unreadable
 from zoo.data.pipeline import centre_crops, load, same_planes
 from zoo.data.tree import images_under
 from zoo.errors import UserError
 from zoo.progress import Reporter
+from zoo.runs.folder import RunFolder
 from zoo.support import environment
-from zoo.support.files import cannot_write, replace_file
+from zoo.support.files import replace_file, writing
 from zoo.support.text import counted, printable
 
-if TYPE_CHECKING:
-    from zoo.trained.network import Trained
-
 _LISTED = 10  # unreadable files in an error
+
+
+class Network(Protocol):
+    """What is asked of the network of a run; :class:`zoo.trained.network.Trained` is one."""
+
+    folder: RunFolder
+    config: Config
+    device: torch.device
+    embedding_size: int
+
+    def embed_pixels(self, pixels: Tensor) -> NDArray[np.float32]:
+        """Return the embeddings of images that are scaled and cropped already."""
+
+    def network_digest(self) -> str:
+        """Return a digest of all that an embedding depends on."""
 
 
 class Gathered(NamedTuple):
@@ -53,7 +66,7 @@ class Gathered(NamedTuple):
 
 
 def embed_folder(
-    model: Trained,
+    model: Network,
     folder: str | Path,
     *,
     batch_size: int | None = None,
@@ -96,7 +109,7 @@ def images_of(folder: str | Path) -> tuple[Path, list[str]]:
 
 
 def embed_files(
-    model: Trained,
+    model: Network,
     root: Path,
     names: Sequence[str],
     *,
@@ -132,7 +145,7 @@ def embed_files(
 
 
 def embed_queries(
-    model: Trained,
+    model: Network,
     paths: Sequence[Path],
     *,
     batch_size: int | None = None,
@@ -169,7 +182,7 @@ def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int
         )
 
 
-def save(path: Path, model: Trained, found: Gathered) -> None:
+def save(path: Path, model: Network, found: Gathered) -> None:
     """Write embeddings as an .npz file, which loads with ``allow_pickle=False``.
 
     Raises:
@@ -179,15 +192,13 @@ def save(path: Path, model: Trained, found: Gathered) -> None:
         "run": str(model.folder.path.resolve()),
         "digest": model.config.digest(),
         "network": model.network_digest(),
-        "version": zoo.__version__,
+        "version": __version__,
         "folder": str(found.root),
     }
     texts = {key: np.array(value) for key, value in about.items()}
     arrays = {"embeddings": found.embeddings, "names": np.array(found.names), **texts}
-    try:
+    with writing(path):
         replace_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
-    except OSError as error:
-        raise cannot_write(path, error) from error
 
 
 def report_unreadable(found: Gathered, reporter: Reporter) -> None:

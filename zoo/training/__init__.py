@@ -1,4 +1,4 @@
-"""An experiment and its training.
+"""An experiment: assembled, trained, evaluated, recorded.
 
 - ``experiment``: a config -> data, network, loss, miner, sampler
 - ``embedder``: pixels -> preprocessing -> backbone -> pooling -> linear layer

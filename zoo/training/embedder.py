@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.base import Backbone, Preprocess
-from zoo.errors import FAILURES, UserError, blame, did_you_mean, out_of_memory
+from zoo.errors import UserError, blaming, did_you_mean
 from zoo.registry import contracts
 from zoo.support.precision import without_autocast
 
@@ -198,15 +198,9 @@ class Embedder(nn.Module):
 
     def _maps(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """Return the feature map of each level; say which backbone failed, and on what."""
-        try:
+        size = "x".join(map(str, pixels.shape[-2:]))
+        with blaming(f"{self.name} on images of {size} pixels"):
             return self.backbone(pixels)
-        except UserError:
-            raise
-        except FAILURES as error:
-            if out_of_memory(error):
-                raise
-            size = "x".join(map(str, pixels.shape[-2:]))
-            raise blame(f"{self.name} on images of {size} pixels", error) from error
 
     def _frozen(self) -> Iterator[nn.Module]:
         if self.freeze == "trunk":

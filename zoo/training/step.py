@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo.config.schema import Config
 from zoo.data.pipeline import Batch
-from zoo.errors import UserError
-from zoo.registry.calling import blaming, loss_of
+from zoo.errors import UserError, blaming
+from zoo.registry.calling import loss_of
 from zoo.support.randomness import random_state, set_random_state
 from zoo.training.embedder import Embedder
 from zoo.training.meter import Meter

@@ -1,1 +1,6 @@
-"""A table in each format; ``narrow`` fits one to a terminal, ``escape`` is LaTeX's."""
+"""A table in each format.
+
+- ``terminal``, ``markdown``, ``latex``, ``html``, ``csv``, ``json``: one format each
+- ``narrow``: breaks cells into lines, so that a table fits a terminal
+- ``escape``: any text as LaTeX
+"""
