@@ -672,7 +672,7 @@ def test_two_processes_at_once_fetch_it_once(site, url, server, part):
     with process(url, part.parent) as first:
         wait_until(lambda: site.requests)
         with process(url, part.parent) as second:
-            assert "another process is at it" in second.stderr.readline()
+            assert "waiting for another process that is writing it" in second.stderr.readline()
             server.gone.set()
             for running in (first, second):
                 out, _ = running.communicate(timeout=60)

@@ -222,7 +222,7 @@ def test_verify_glyphs(command):
         (["nope"], "there is no data set named 'nope'"),
         (["image_folder"], "image_folder may be anywhere: give its folder with --root"),
         (["glyphs", "--root", "x"], "root: unknown argument of glyphs"),
-        (["sop", "--root", ""], "dataset.root='' is no folder"),
+        (["sop", "--root", ""], "dataset.root='' is not a folder"),
     ],
 )
 def test_verify_what_cannot_be(command, arguments, message):
@@ -583,7 +583,7 @@ def test_ctrl_c_leaves_no_folder_that_looks_whole(command, offer, data, monkeypa
         (["glyphs"], "glyphs: nothing can be downloaded for it, only for cars196, cub200, sop"),
         (["nope"], "there is no data set named 'nope'"),
         (["sop", "--url", "ftp://host/x"], "not an address that begins with http:// or https://"),
-        (["sop", "--root", ""], "is no folder"),
+        (["sop", "--root", ""], "is not a folder"),
         (["sop", "--root", "~nobody_of_that_name/x"], "~nobody_of_that_name"),
     ],
 )

@@ -464,7 +464,7 @@ def _nested_with_defaults(_: Keys, spec: nested.Spec) -> dict[str, Any]:
 
 
 def _is_kept(kind: Kind, name: str, default: object) -> bool:
-    """Tell whether a default is part of the saved config."""
+    """Return whether a default is part of the saved config."""
     return type(default) in (bool, int, float, str) and name not in registry.supplied(kind)
 
 

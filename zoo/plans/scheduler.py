@@ -310,7 +310,7 @@ class Scheduler:
     def run(self) -> None:
         """Return when nothing is at work any more."""
         stopping, left_over = _once(self._stopping), _once(self._left_over)
-        with signals.heard_by(self._ask):
+        with signals.on_stop(self._ask):
             try:
                 while self._children or (self._waiting and not self.signals):
                     if self.signals:

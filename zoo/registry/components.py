@@ -125,7 +125,7 @@ def kinds_of(name: str) -> list[Kind]:
 
 
 def is_there(kind: Kind, name: str) -> bool:
-    """Tell whether somebody has a component of that name; imports nothing."""
+    """Return whether somebody has a component of that name; imports nothing."""
     return bool(_claims_of(kind, name))
 
 

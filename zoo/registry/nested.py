@@ -153,17 +153,17 @@ def _items(value: Any) -> list[tuple[str | int, Any]]:
 
 
 def _is_spec(value: object) -> bool:
-    """Tell whether a value is a component with its arguments: a map with a name."""
+    """Return whether a value is a component with its arguments: a map with a name."""
     return isinstance(value, Mapping) and isinstance(value.get("name"), str)
 
 
 def _is_plain(value: object) -> bool:
-    """Tell whether a value is data as a config has it, and not an object that was built."""
+    """Return whether a value is data as a config has it, and not an object that was built."""
     return isinstance(value, bool | int | float | str | list | tuple | Mapping)
 
 
 def _is_silent(parameter: Parameter) -> bool:
-    """Tell whether neither annotation nor default says what an argument is."""
+    """Return whether neither annotation nor default says what an argument is."""
     said = parameter.annotation not in (inspect.Parameter.empty, Any)
     return not said and parameter.default in (REQUIRED, None)
 

@@ -184,7 +184,7 @@ def _unbuildable(
 
 
 def _is_known(kind: str, sections: Mapping[str, Any]) -> bool:
-    """Tell whether a component is to be tried: of PML, or a miner of ours beside it."""
+    """Return whether a component is to be tried: of PML, or a miner of ours beside it."""
     spec = sections[kind]
     if not isinstance(spec, Mapping):
         return False

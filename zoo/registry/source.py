@@ -241,7 +241,7 @@ def _constructor_arguments(node: ast.AST) -> tuple[str, ...]:
 
 
 def _may_define(tree: ast.Module, name: str) -> bool:
-    """Tell whether a module could have a name that is no plain class in it: imported, computed."""
+    """Return whether a module could have a name that is no plain class in it: imported, computed."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             names = {alias.asname or alias.name for alias in node.names}

@@ -247,5 +247,5 @@ def _take_threads(wanted: int | None, reporter: Reporter) -> None:
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is not held back."""
     asked = threading.Event()
-    with signals.heard_by(asked.set, once=True):
+    with signals.on_stop(asked.set, once=True):
         yield asked.is_set
