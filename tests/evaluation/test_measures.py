@@ -216,7 +216,7 @@ def test_a_config_that_asks_is_read_back(tmp_path):
 def test_measures_that_a_config_cannot_have():
     with pytest.raises(UserError, match=r"evaluate.measures.0: must be one of map_at_r"):
         load("ice_glyphs", ["evaluate.measures=[map]"])
-    with pytest.raises(UserError, match="must name each once"):
+    with pytest.raises(UserError, match="must name each measure once"):
         load("ice_glyphs", ["evaluate.measures=[nmi,nmi]"])
 
 

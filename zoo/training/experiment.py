@@ -19,7 +19,7 @@ from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.config.build import build, refuse
 from zoo.config.schema import Config
 from zoo.data.cache import CachedImages
-from zoo.data.holdout import hold_back
+from zoo.data.holdout import hold_out
 from zoo.data.pipeline import centre_crops, first_batch
 from zoo.data.splits import build_dataset, decoded
 from zoo.errors import UserError
@@ -68,7 +68,7 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     train = others[0] if others else None
     validation = None
     if train is not None and config.evaluate.validation is not None:
-        train, validation = hold_back(train, config.evaluate.validation, config.seed)
+        train, validation = hold_out(train, config.evaluate.validation, config.seed)
     workers = config.train.workers
     experiment = Experiment(
         config,
