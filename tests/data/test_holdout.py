@@ -64,7 +64,7 @@ def test_a_seed_holds_back_the_same_and_another_seed_others():
 
 
 def test_classes_of_one_image_are_not_held_back():
-    with pytest.raises(UserError, match="the 3 classes that are held back have one image each"):
+    with pytest.raises(UserError, match="the 3 held-out classes have one image each"):
         hold_out(Pictures(each=1), 0.25, seed=0)
 
 
@@ -93,7 +93,7 @@ def test_a_side_of_fewer_than_two_classes_is_refused(share, held):
     with pytest.raises(UserError) as error:
         hold_out(Pictures(), share, seed=0)
     assert str(error.value) == (
-        f"evaluate.validation: a share of {share} of 12 training classes holds back {held} and "
+        f"evaluate.validation: a share of {share} of 12 training classes holds out {held} and "
         f"leaves {12 - held}; either side needs 2 or more"
     )
 

@@ -175,7 +175,7 @@ def test_scores_are_those_of_sklearn_and_the_same_each_time(monkeypatch, missing
 @pytest.mark.parametrize("missing", [False, True])
 def test_few_images_of_a_class_are_warned_of(monkeypatch, missing):
     without_faiss(monkeypatch, missing)
-    with pytest.warns(UserWarning, match=r"a class has 5\.0 images on average"):
+    with pytest.warns(UserWarning, match=r"classes have only 5\.0 images on average"):
         measure(["nmi"], np.random.default_rng(0).standard_normal((50, 3)), np.arange(50) // 5)
 
 

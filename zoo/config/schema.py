@@ -272,7 +272,7 @@ class Train(_Spec):
     iterations: int = Field(
         ge=0,
         le=MOST_ITERATIONS,
-        description="number of training steps; 0: evaluate the untrained network",
+        description="number of training steps; 0: evaluate the network without training",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         default="auto", description="number format of the network; auto: the best of the device"
@@ -475,7 +475,7 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
     for part in _FOR_TRAINING:
         if dig(data, (part,)) is None:
             message = f"missing; {iterations} iterations of training need one"
-            yield (part,), message + " (train.iterations=0 evaluates the untrained network)"
+            yield (part,), message + " (train.iterations=0 evaluates the network without training)"
     over = dig(data, ("schedule", "over"))
     if type(over) is int and 1 <= over < iterations:
         message = f"must be at least train.iterations, {iterations}, not {over}"

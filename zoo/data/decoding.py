@@ -97,8 +97,8 @@ def open_image(source: str | Path | BinaryIO, max_pixels: int) -> Image.Image:
 
 def _too_large(pixels: str, max_pixels: int) -> ValueError:
     return ValueError(
-        f"it has {pixels} pixels, but {max_pixels:,} is the limit; if you trust it, raise that limit "
-        "with dataset.max_pixels=… (zoo run) or --max-pixels (zoo embed, index and search)"
+        f"it has {pixels} pixels, but the limit is {max_pixels:,}; if you trust it, raise the "
+        "limit with dataset.max_pixels=… (zoo run) or --max-pixels (zoo embed, index and search)"
     )
 
 

@@ -127,7 +127,7 @@ def centre_crops(dataset: ImageDataset, images: Images, indices: Sequence[int]) 
 
 
 def crop_each(images: Tensor, crops: Crops) -> Tensor:
-    """Crops images (N, C, H, W) on their device, by one gather that makes no GPU wait.
+    """Crop images (N, C, H, W) on their device, by one gather that makes no GPU wait.
 
     Shape:
         (N, C, crops.height, crops.width)

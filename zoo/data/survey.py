@@ -88,7 +88,7 @@ def download(
     before = _look(target, folder)
     if before is not None:
         _check_whole(name, before)
-        reporter.say(f"{name} is already there")
+        reporter.say(f"{name} is there already")
         return before
     _get(name, sources, folder, reporter)
     found = _look_again(target, sources, folder)
