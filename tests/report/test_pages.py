@@ -201,7 +201,7 @@ def test_two_reports_into_one_folder_wait_for_each_other(tmp_path):
     second.join(60)
     assert done
     assert said == [
-        f"{tmp_path / 'site' / 'report.json'}: another process is at it; waiting for that"
+        f"{tmp_path / 'site' / 'report.json'}: waiting for another process that is writing it"
     ]
 
 
