@@ -302,7 +302,7 @@ def test_several_runs_of_that_beginning(glyphs, tmp_path):
 
 @pytest.mark.parametrize("name", ["rll", "", "x" * 300, "a\0b", ".."])
 def test_no_such_run(glyphs, name):
-    with pytest.raises(UserError, match="no folder of a run"):
+    with pytest.raises(UserError, match="not a run folder"):
         RunFolder.find(name, glyphs.parent)
 
 
