@@ -82,7 +82,7 @@ def test_embeddings_are_kept_where_that_is_possible(glyphs, tmp_path):
     run = shutil.copytree(glyphs, tmp_path / "run")
     (run / "embeddings.npz").unlink(missing_ok=True)
     (run / "embeddings.npz").mkdir()
-    with pytest.warns(UserWarning, match="embeddings are not kept"):
+    with pytest.warns(UserWarning, match="the embeddings cannot be saved"):
         zoo.load(run).embed_test(QUIET)
 
 
