@@ -261,7 +261,7 @@ def test_what_is_known_is_not_measured_again(run, command, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "nothing: no folder of a run"),
+        (["nothing"], "nothing: not a run folder"),
         (["nothing", "--measures", "mnist"], "there is no measure 'mnist'"),
         (["nothing", "--measures", ""], "there is no measure ''"),
     ],
@@ -276,7 +276,7 @@ def test_what_cannot_be_measured(command, tmp_path, monkeypatch, arguments, said
 
 def test_measures_that_cannot_be_kept_are_printed(run, command, monkeypatch):
     def busy(*_):
-        raise UserError("another process is at this run")
+        raise UserError("another process is working on this run")
 
     result = run.result()
     del result["measures"]
