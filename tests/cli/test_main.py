@@ -239,7 +239,7 @@ def test_run_and_leaderboard(command, tmp_path):
         assert part in err
     status, again, err = command("run", "ice_glyphs", *settings)
     assert (status, again) == (0, out)
-    said = "is finished; its result (--restart forgets it and trains anew):\n"
+    said = "is finished; its result (--restart deletes it and trains again):\n"
     assert err == f"runs/{result['run']} {said}"
     status, out, _ = command("leaderboard", "--format", "markdown")
     assert status == 0

@@ -223,7 +223,7 @@ def test_names_of_runs_and_experiments(tmp_path):
     with pytest.raises(zoo.UserError, match="rll may be rll-11111111 or rll-22222222; say which"):
         names("rll")
     for text in ("", "other", "../x", "\0"):
-        with pytest.raises(zoo.UserError, match="no folder of a run"):
+        with pytest.raises(zoo.UserError, match="not a run folder"):
             names(text)
 
 
@@ -307,7 +307,7 @@ def test_the_command_without_torch(runs):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["good", "nothing"], "nothing: no folder of a run"),
+        (["good", "nothing"], "nothing: not a run folder"),
         (["good", "bad", "--ks", "one"], "--ks: must be whole numbers such as 1,10, not 'one'"),
         (["good", "bad", "--ks", "1,99"], "K must be from 1 to 4"),
     ],

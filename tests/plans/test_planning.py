@@ -257,7 +257,7 @@ def test_a_chosen_run_that_another_process_tests_is_waited_for(pretending, monke
     monkeypatch.setattr(planning.time, "sleep", lambda _: theirs.close())
     console = Console(width=200, file=io.StringIO())
     planning._select(job, {}, Reporter(console))
-    assert "another process is at this run; waiting for it" in console.file.getvalue()
+    assert "another process is working on this run; waiting for it" in console.file.getvalue()
 
 
 def test_a_restart_clears_all_runs_or_none(command, pretending):

@@ -70,7 +70,7 @@ def test_names_are_text_and_unfinished_runs_are_drawn(swept, command):
     ("arguments", "said"),
     [
         (["curves", "runs", "-o", "x.gif"], "x.gif: a figure is a .pdf, .svg or .png file"),
-        (["curves", "nothing", "-o", "x.pdf"], "nothing: no folder of a run"),
+        (["curves", "nothing", "-o", "x.pdf"], "nothing: not a run folder"),
         (["sweep", "alone", "-o", "x.pdf"], "not a sweep: no two differ in one number only"),
         (["sweep", "runs", "--setting", "seed", "-o", "x.pdf"], "loss.scale are"),
         (["tsne", "alone", "-o", "x.pdf"], "has no checkpoint.pt"),

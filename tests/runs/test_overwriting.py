@@ -15,7 +15,7 @@ from zoo.trained import export
 
 def test_a_description_goes_over_no_other_file(tmp_path):
     (tmp_path / "result.onnx.json").write_text('{"recall": {}}')
-    with pytest.raises(UserError, match="is where the description goes, and is none"):
+    with pytest.raises(UserError, match="would be replaced, and is not a description"):
         export._check_place(tmp_path / "result.onnx")
     (tmp_path / "model.onnx.json").write_text(
         json.dumps({"format": "onnx", "input": {}, "preparation": {}})

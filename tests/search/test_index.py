@@ -388,7 +388,7 @@ def test_paths_that_are_too_long(made, run, photos, tmp_path, command):
         (["broken.jpg"], "queries: none of its images can be read:\n  broken.jpg: "),
         (["q.png", "-o", "sheet.txt"], "sheet.txt: give an image file, such as sheet.png"),
         (["q.png", "-o", "none/sheet.png"], "there is no folder"),
-        (["q.png", "--run", "none"], "none: no folder of a run"),
+        (["q.png", "--run", "none"], "none: not a run folder"),
     ],
 )
 def test_what_cannot_be_searched_with(made, tmp_path, command, monkeypatch, arguments, said):

@@ -312,7 +312,7 @@ def test_what_was_chosen_on_held_out_classes_says_so(tmp_path):
     notes = [
         f"¹ chosen on {share}: iterations 400, 350; loss.scale=64 of 1, 16, 64",
         f"² chosen on {share}: iteration 100",
-        f"³ trained without {share}, on which nothing was chosen",
+        f"³ trained without {share}; nothing was chosen on them",
         f"⁴ chosen on {share}: loss.scale=64 of 1, 16, 64",
     ]
     names = ["scale¹", "iterate²", "alike²", "last³", "plain", "last_of_scales⁴"]

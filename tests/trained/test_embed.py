@@ -130,7 +130,7 @@ def test_a_run_that_is_not_there(photos, tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, _, error = command("embed", "none", photos, "-o", tmp_path / "e.npz")
     assert (status, error.count("\n")) == (2, 1)
-    assert "none: no folder of a run" in error
+    assert "none: not a run folder" in error
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:99", "cuda:1\n"])

@@ -82,7 +82,7 @@ def test_embeddings_are_kept_where_that_is_possible(glyphs, tmp_path):
     run = shutil.copytree(glyphs, tmp_path / "run")
     (run / "embeddings.npz").unlink(missing_ok=True)
     (run / "embeddings.npz").mkdir()
-    with pytest.warns(UserWarning, match="embeddings are not kept"):
+    with pytest.warns(UserWarning, match="the embeddings cannot be saved"):
         zoo.load(run).embed_test(QUIET)
 
 
@@ -266,7 +266,7 @@ def test_images_from_a_generator(glyphs):
 
 def test_an_image_that_is_too_large(folder):
     image = folder.parent.parent / "photos" / "test" / "test0" / "0.png"
-    with pytest.raises(UserError, match="allowed are 100"):
+    with pytest.raises(UserError, match="the limit is 100"):
         zoo.load(folder)(image, max_pixels=100)
 
 
@@ -302,7 +302,7 @@ def test_several_runs_of_that_beginning(glyphs, tmp_path):
 
 @pytest.mark.parametrize("name", ["rll", "", "x" * 300, "a\0b", ".."])
 def test_no_such_run(glyphs, name):
-    with pytest.raises(UserError, match="no folder of a run"):
+    with pytest.raises(UserError, match="not a run folder"):
         RunFolder.find(name, glyphs.parent)
 
 

@@ -147,7 +147,7 @@ def _listing(component: registry.Component, room: int) -> tuple[str, str]:
 
 
 def _broken(component: registry.Component) -> str:
-    return f"[red]broken: {escape(component.broken)}[/]"
+    return f"[red]broken: {escape(component.broken or '')}[/]"
 
 
 def _losses(title: str, found: list[registry.Component], width: int) -> Group:

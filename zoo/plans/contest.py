@@ -22,9 +22,9 @@ Record = dict[str, Any]
 
 
 class PlannedRun(NamedTuple):
-    """A run that may compete: its index in the plan, its config, and its settings in words."""
+    """A run that may compete: its number in the plan, its config, and its settings in words."""
 
-    index: int
+    number: int
     config: Config
     settings: dict[str, str]
 
@@ -102,7 +102,7 @@ def contests(runs: Iterable[PlannedRun]) -> list[Contest]:
     by_data: dict[str, list[PlannedRun]] = {}
     once: dict[int, PlannedRun] = {}
     for run in runs:  # a run that was asked for twice counts once
-        once.setdefault(run.index, run)
+        once.setdefault(run.number, run)
     for run in once.values():
         held_out = run.config.evaluate.validation
         if held_out is not None:
@@ -181,7 +181,7 @@ def _entrants(
         by_digest.setdefault(run.config.digest(), []).append(run)
     for runs in by_digest.values():
         settings = {key: text for key, text in runs[0].settings.items() if key != "seed"}
-        found = [(jobs[run.index], records[run.index]) for run in runs]
+        found = [(jobs[run.number], records[run.number]) for run in runs]
         yield Entrant(settings, tuple(job for job, _ in found), tuple(one for _, one in found))
 
 

@@ -309,7 +309,7 @@ class Scheduler:
     def run(self) -> None:
         """Run the jobs; return when every process has ended."""
         stopping, left_over = _once(self._stopping), _once(self._left_over)
-        with signals.heard_by(self._count_signal):
+        with signals.on_stop(self._count_signal):
             try:
                 while self._children or (self._waiting and not self.signals):
                     if self.signals:

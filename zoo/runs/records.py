@@ -22,7 +22,7 @@ class _Part(BaseModel):
 
 
 def _shallow(data: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what is nested deeper than any config, before something recurses into it."""
+    """Refuse data nested deeper than any config, before something recurses into it."""
     level: list[Any] = [data]
     for _ in range(yaml.MAX_DEPTH):
         inner = [
@@ -62,7 +62,7 @@ class _Selection(_Part):
 
 
 class TrainedRecord(_Part):
-    """What is recorded of every run that has been trained, tested or not."""
+    """The record of every run that has been trained, tested or not."""
 
     run: str
     config: str
@@ -83,7 +83,7 @@ class TrainedRecord(_Part):
 
 
 class ResultRecord(TrainedRecord):
-    """What tables are made of; a result may have more."""
+    """The part of a result that tables use; a result may have more keys."""
 
     recall: dict[_K, _Share] = Field(min_length=1)
     recall_of_features: dict[_K, _Share] = {}
@@ -93,11 +93,11 @@ class ResultRecord(TrainedRecord):
 
 
 class CandidateRecord(TrainedRecord):
-    """What a choice is made by: a run that was measured on held-out classes, tested or not."""
+    """The part that choices use: a run that was measured on held-out classes, tested or not."""
 
     validation: _Validation
 
 
 def no_result(path: Path, why: object) -> UserError:
-    """Return what is said of a file; what a stranger's holds cannot steer a terminal."""
+    """Return the error about a file; escaped, since a foreign file may hold control characters."""
     return UserError(printable(f"{path}: {_NO_RESULT} ({why})"))
