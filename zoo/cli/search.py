@@ -78,7 +78,7 @@ def index(
     "-k", type=click.IntRange(min=1), default=10, metavar="K", help="Neighbours; by default 10."
 )
 @click.option("--run", help="The run of the index, if its folder was moved.")
-@click.option("--exclude-self", is_flag=True, help="Leave out the query itself, by its path.")
+@click.option("--exclude-self", is_flag=True, help="Leave out the query itself, known by its path.")
 @click.option(
     "-o", "--sheet", type=PATH, metavar="FILE", help="Write a contact sheet, such as sheet.png."
 )

@@ -32,7 +32,7 @@ Better: TypeAlias = Literal["A", "B"] | None
 
 
 @dataclass(frozen=True)
-class PairedTest:
+class TestedDifference:
     """A difference at one K, tested over units of one kind: queries, classes or seeds.
 
     Attributes:
@@ -72,14 +72,14 @@ class AtK:
     b: float
     only_a: int
     only_b: int
-    queries: PairedTest
+    queries: TestedDifference
     mid_p: float | None
-    classes: PairedTest | None
-    seeds: PairedTest | None
+    classes: TestedDifference | None
+    seeds: TestedDifference | None
     seeds_exact: float | None
 
     @property
-    def networks(self) -> PairedTest:
+    def networks(self) -> TestedDifference:
         """The test that decides between the networks: over classes if known, else over queries."""
         return self.classes or self.queries
 
@@ -291,23 +291,23 @@ def at_k(k: int, pairs: Pairs, labels: NDArray[np.int64] | None) -> AtK:
         float(np.mean([other.mean() for _, other in hits])),
         only_a,
         only_b,
-        PairedTest(
+        TestedDifference(
             len(ahead),
             single.p if single else significance.sign_flip(ahead),
             significance.bootstrap(ahead, size),
         ),
         single.mid_p if single else None,
         None if labels is None else _of_classes(ahead, size, labels),
-        PairedTest(len(pairs), t.p, t.interval) if t else None,
+        TestedDifference(len(pairs), t.p, t.interval) if t else None,
         significance.sign_flip(by_seed) if len(pairs) > 1 else None,
     )
 
 
 def _of_classes(
     ahead: NDArray[np.int64], size: NDArray[np.int64], labels: NDArray[np.int64]
-) -> PairedTest:
+) -> TestedDifference:
     by_class, sizes = (np.bincount(labels, x).astype(np.int64) for x in (ahead, size))
-    return PairedTest(
+    return TestedDifference(
         len(sizes), significance.sign_flip(by_class), significance.bootstrap(by_class, sizes)
     )
 
@@ -324,8 +324,8 @@ def _correct(found: Sequence[AtK]) -> list[AtK]:
 
 
 def _corrected(
-    column: Sequence[PairedTest | None], found: Sequence[AtK]
-) -> list[PairedTest | None]:
+    column: Sequence[TestedDifference | None], found: Sequence[AtK]
+) -> list[TestedDifference | None]:
     ps = significance.holm([1.0 if one is None else one.p for one in column])
     better: list[Better] = [
         None if p >= LEVEL else "A" if at.a > at.b else "B" for p, at in zip(ps, found, strict=True)

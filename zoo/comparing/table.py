@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zoo.comparing.compare import LEVEL, Comparison, PairedTest
+from zoo.comparing.compare import LEVEL, Comparison, TestedDifference
 from zoo.comparing.significance import Interval
 from zoo.support.text import counted
 
@@ -145,6 +145,6 @@ def in_short(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _verdict(found: PairedTest | None) -> Text:
+def _verdict(found: TestedDifference | None) -> Text:
     better = found.better if found else None
     return Text(_VERDICT[better], style="bold" if better else "dim")
