@@ -323,7 +323,7 @@ def _checked(listing: Listing) -> Listing:
 
 
 def _is_plain(name: str) -> bool:
-    """Tell whether a path leads down from a folder and nowhere else."""
+    """Return whether a path leads down from a folder and nowhere else."""
     foreign = "\0" if os.sep == "/" else "\0\\:"  # a drive, on Windows
     return not {"", ".", ".."} & set(name.split("/")) and not set(foreign) & set(name)
 

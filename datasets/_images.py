@@ -143,7 +143,7 @@ def _recall(store: Path) -> dict[str, _Seen]:
 
 
 def _fits(seen: _Seen) -> bool:
-    """Tell whether what was read is of the types that were written."""
+    """Return whether what was read is of the types that were written."""
     return all(type(one) is int for one in seen[:4]) and isinstance(seen.digest, str)
 
 

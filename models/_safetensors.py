@@ -35,7 +35,7 @@ _TYPES = {
 
 
 def is_safetensors(path: Path) -> bool:
-    """Tell whether a file begins as one: the length of a header, and the header."""
+    """Return whether a file begins as one: the length of a header, and the header."""
     with open_regular(path) as file:
         return file.read(9)[8:] == b"{"
 

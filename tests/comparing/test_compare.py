@@ -191,7 +191,7 @@ def test_a_run_of_before_asks_its_data_set(tmp_path):
     other = json.loads((run.path / "result.json").read_text())
     other["dataset"]["fingerprint"] = "other"
     (run.path / "result.json").write_text(json.dumps(other))
-    assert "not those of the test any more" in compared(run, run, [1]).without_classes
+    assert "the images have changed since the test" in compared(run, run, [1]).without_classes
 
 
 def test_damaged_labels(two):
@@ -263,17 +263,17 @@ def test_the_command_on_experiments(runs, command):
     assert "A  good-0a1b2c3d-s0, good-0a1b2c3d-s1, good-0a1b2c3d-s2" in out
     assert "glyphs: 400 queries of 40 classes" in out
     assert "These networks, on other classes of this kind" in out
-    assert "Networks trained anew, on these images: 3 seeds" in out
+    assert "Networks trained again, on these images: 3 seeds" in out
     assert "A is better" in out
-    assert "cannot give less than p = 0.25: 6 seeds are the fewest" in " ".join(out.split())
+    assert "cannot give less than p = 0.25; for p < 0.05 it needs 6 seeds" in " ".join(out.split())
     assert "p is corrected for 3 K (Holm)" in out
 
 
 def test_the_command_on_two_runs(runs, command):
     _, out, _ = command("compare", "runs/good-0a1b2c3d-s0", "bad-0a1b2c3d-s2", "--ks", "1")
-    assert "trained anew" not in out
+    assert "trained again" not in out
     assert "corrected" not in out
-    assert "this tells two trained networks apart, not two losses" in out
+    assert "this compares two trained networks, not two losses" in out
 
 
 def test_the_command_fits_into_eighty_columns(runs, command, monkeypatch):

@@ -267,7 +267,7 @@ def test_two_at_once_make_it_once():
     first.join()
     second.join()
     (text,) = said.texts
-    assert text.endswith(".npy: another process is at it; waiting for that")
+    assert text.endswith(".npy: waiting for another process that is writing it")
     assert both[1].asked == [0]
 
 

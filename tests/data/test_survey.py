@@ -220,9 +220,9 @@ def test_verify_glyphs(command):
     ("arguments", "message"),
     [
         (["nope"], "there is no data set named 'nope'"),
-        (["image_folder"], "image_folder may be anywhere: give its folder with --root"),
+        (["image_folder"], "image_folder has no default folder: give its folder with --root"),
         (["glyphs", "--root", "x"], "root: unknown argument of glyphs"),
-        (["sop", "--root", ""], "dataset.root='' is no folder"),
+        (["sop", "--root", ""], "dataset.root='' is not a folder"),
     ],
 )
 def test_verify_what_cannot_be(command, arguments, message):
@@ -368,7 +368,7 @@ def test_a_broken_download_goes_on(command, offer, data):
     site.breaks = [5000, 0, 0]
     status, out, err = command("download", "cub200", "--url", url)
     assert (status, out) == (1, "")
-    assert "broke off at 5,000 of" in err
+    assert "stopped at 5,000 of" in err
     assert "its first 5,000 bytes are kept in CUB_200_2011.tgz.part" in err
     assert err.splitlines()[-1] == "then: zoo data download cub200"
     assert not (data / "cub200" / FOLDERS["cub200"]).exists()
@@ -387,7 +387,7 @@ def test_a_wrong_file_is_never_unpacked(command, offer, data, wrong):
     site.data = [right[:-1] + b"x" if wrong == "content" else right + b"x"]
     status, _, err = command("download", "sop", "--url", url)
     assert status == 1
-    assert ("sent another file: md5" if wrong == "content" else "offers ") in err
+    assert ("sent a different file: md5" if wrong == "content" else "offers ") in err
     assert hashlib.md5(right).hexdigest() in err
     assert {p for p in everything(data / "sop") if not p.startswith(".")} == set()
     site.data = [right]
@@ -481,7 +481,7 @@ def test_a_server_that_is_gone(command, offer, server, data):
 def test_files_that_nobody_has_any_more(command, data, tmp_path):
     status, _, err = command("download", "cars196")
     assert status == 1
-    assert "no address is known that still has it" in err
+    assert "no known address has it any more" in err
     assert "cars_annos.mat (MD5 b407c6086d669747186bd1d764ff9dbc)" in err
     assert "car_ims.tgz (MD5 d5c8f0aa497503f355e17dc7886c3f14)" in err
     assert err.count(f"and put it in {data / 'cars196'}") == 2
@@ -507,7 +507,7 @@ def test_a_wrong_file_that_was_put_there_by_hand(command, offer, data):
     (data / "sop" / "Stanford_Online_Products.zip").write_bytes(b"something else")
     status, _, err = command("download", "sop", "--url", url)
     assert status == 2
-    assert "is there, but is not the file it should be" in err
+    assert "exists, but is not the right file" in err
     assert sites["Stanford_Online_Products.zip"].log == []
 
 
@@ -519,7 +519,7 @@ def test_a_tree_that_is_not_whole_is_left_alone(command, offer, data):
     before = everything(data)
     status, _, err = command("download", "cub200", "--url", url)
     assert status == 2
-    assert "is not whole" in err
+    assert "is not complete" in err
     assert lost.name in err
     assert "move that folder away, and run again" in err
     assert everything(data) == before
@@ -570,7 +570,7 @@ def test_ctrl_c_leaves_no_folder_that_looks_whole(command, offer, data, monkeypa
     monkeypatch.setattr(unpack._Tree, "add", interrupt)
     status, _, err = command("download", "sop", "--url", url)
     assert status == 1
-    assert err.splitlines()[-1] == "stopped; the same command goes on"
+    assert err.splitlines()[-1] == "stopped; the same command resumes"
     assert not (data / "sop" / FOLDERS["sop"]).exists()
     monkeypatch.setattr(unpack._Tree, "add", add)
     assert command("download", "sop", "--url", url)[0] == 0
@@ -580,10 +580,10 @@ def test_ctrl_c_leaves_no_folder_that_looks_whole(command, offer, data, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["glyphs"], "glyphs: nothing can be downloaded for it, only for cars196, cub200, sop"),
+        (["glyphs"], "glyphs cannot be downloaded, only cars196, cub200, sop can"),
         (["nope"], "there is no data set named 'nope'"),
         (["sop", "--url", "ftp://host/x"], "not an address that begins with http:// or https://"),
-        (["sop", "--root", ""], "is no folder"),
+        (["sop", "--root", ""], "is not a folder"),
         (["sop", "--root", "~nobody_of_that_name/x"], "~nobody_of_that_name"),
     ],
 )

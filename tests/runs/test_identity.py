@@ -183,7 +183,7 @@ def test_a_number_of_threads_that_is_none(threads, copies):
     (run / "result.json").unlink()
     state = torch.load(run / "checkpoint.pt", weights_only=True)
     torch.save({**state, "threads": threads}, run / "checkpoint.pt")
-    with pytest.raises(zoo.UserError, match=r"not one of this run \(ValueError\); start again"):
+    with pytest.raises(zoo.UserError, match=r"not belong to this run \(ValueError\); start again"):
         resume(run)
 
 
@@ -401,7 +401,7 @@ def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path):
     assert "'threads': 2" in train(tmp_path / "whole", 2)
     assert "saved at iteration" in train(tmp_path / "parts", 2, stop=True)
     said = train(tmp_path / "parts", 1)
-    assert "threads  2, with which the run began, instead of 1" in said
+    assert "threads  2 instead of 1, as at the start of the run" in said
     assert "'threads': 2" in said
     (whole,), (parts,) = ((tmp_path / name).iterdir() for name in ("whole", "parts"))
     assert np.array_equal(np.load(whole / "ranks.npy"), np.load(parts / "ranks.npy"))

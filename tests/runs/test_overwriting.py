@@ -34,13 +34,13 @@ def test_a_sheet_goes_over_no_query(command, tmp_path):
     query = tmp_path / "query.png"
     status, _, err = command("search", tmp_path, query, "--sheet", tmp_path / "." / "query.png")
     assert status == 2
-    assert "is searched with; give the sheet another name" in err
+    assert "is a query; give the sheet another name" in err
 
 
 def test_embeddings_are_an_npz(command, tmp_path):
     status, _, err = command("embed", "x", tmp_path, "-o", tmp_path / "m.csv")
     assert status == 2
-    assert "an .npz file; let it end so" in err
+    assert "must end in .npz" in err
 
 
 @pytest.mark.parametrize("header", [b"[", b'"'])
@@ -95,5 +95,5 @@ def test_what_comes_into_the_folder_of_an_index_meanwhile_stays(tmp_path):
     with pytest.raises(UserError, match=r"files that may be of an index, but no meta\.json"):
         folder.check_place(place)
     (place / "meta.json").write_text("{}")
-    with pytest.raises(UserError, match=r"has a meta\.json that is none of an index"):
+    with pytest.raises(UserError, match=r"has a meta\.json that is not of an index"):
         folder.check_place(place)

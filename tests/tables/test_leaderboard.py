@@ -10,6 +10,8 @@ from rich.console import Console
 
 from zoo import UserError, leaderboard
 from zoo.config import dump, load
+from zoo.tables import listed
+from zoo.tables.formats import terminal
 
 
 def text(board, width=200):
@@ -118,11 +120,43 @@ def test_a_board_fits_into_80_columns(tmp_path):
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     wide, narrow = text(board), text(board, 80)
     assert "12.34 ± 0.00" in wide
-    assert "ice_glyphs " in narrow
-    assert re.search(r"12\.34 +12\.34 +12\.34 +12\.34", narrow)
-    assert re.search(r"± 0\.00 +± 0\.00", narrow)
+    rows = [line for line in narrow.splitlines() if "_glyphs" in line]
+    assert sorted(row.split()[0].rstrip("¹²³") for row in rows) == sorted(names)
+    assert all(row.endswith("  12.34 ± 0.00" * 4) for row in rows)
+    assert "Not shown at a width of 80: loss, seeds, minutes" in narrow
+    assert all(f"settings: {' '.join(row.settings)}" in narrow for row in board.rows)
     assert "…" not in wide + narrow
     assert max(map(len, narrow.splitlines())) <= 80
+
+
+def test_all_settings_and_columns_are_shown_on_several_lines_if_that_is_asked_for(tmp_path):
+    runs = [with_settings("triplet_semihard_glyphs", seed=seed) for seed in (0, 1)]
+    runs.append(with_settings("ice_glyphs"))
+    write(tmp_path, *(run | {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}} for run in runs))
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(terminal.render(listed.table(board), 80, settings=True))
+    shown = captured.get()
+    assert re.search(r"12\.34 +12\.34 +12\.34 +12\.34", shown)
+    assert re.search(r"± 0\.00 +± 0\.00", shown)
+    assert "Not shown" not in shown
+    assert all(f"\n  {setting}" in shown for row in board.rows for setting in row.settings)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", range(30, 140, 7))
+def test_columns_go_before_a_name_or_a_number_is_cut(tmp_path, width):
+    scores = {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}}
+    write(tmp_path, *(with_settings("ice_glyphs", seed=seed) | scores for seed in (0, 1)))
+    write(tmp_path, with_settings("ice_glyphs", "loss.scale=16") | scores)
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    lines = text(board, width).splitlines()
+    rows = [line for line in lines if line.startswith("ice_glyphs")]
+    assert len(rows) == 2
+    assert all("12.34" in row for row in rows)
+    assert sum(row.count("12.34 ± 0.00") for row in rows) == sum(r.count("±") for r in rows)
+    assert max(map(len, lines)) <= width
 
 
 def test_other_data_is_another_board(tmp_path):

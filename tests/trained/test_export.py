@@ -425,8 +425,8 @@ def test_a_network_that_cannot_be_exported(run, tmp_path, command, monkeypatch):
         (["-o", "m.pt2", "--opset", "18"], "opset is a setting of ONNX"),
         (["-o", "m.onnx", "--opset", "3"], "opset 3: give 18 or more"),
         pytest.param(["-o", "none/m.onnx"], "there is no folder", marks=needs_onnx),
-        pytest.param(["-o", "folder.onnx"], "a folder is there", marks=needs_onnx),
-        (["-o", "other.pt2"], "other.pt2.json: a folder is there"),
+        pytest.param(["-o", "folder.onnx"], "folder.onnx is a folder", marks=needs_onnx),
+        (["-o", "other.pt2"], "other.pt2.json is a folder"),
     ],
 )
 def test_bad_input_is_one_message(run, tmp_path, command, monkeypatch, arguments, said):

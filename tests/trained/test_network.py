@@ -266,7 +266,7 @@ def test_images_from_a_generator(glyphs):
 
 def test_an_image_that_is_too_large(folder):
     image = folder.parent.parent / "photos" / "test" / "test0" / "0.png"
-    with pytest.raises(UserError, match="allowed are 100"):
+    with pytest.raises(UserError, match="the limit is 100"):
         zoo.load(folder)(image, max_pixels=100)
 
 

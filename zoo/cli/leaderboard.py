@@ -85,6 +85,11 @@ def _filter(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..
     "--standalone", is_flag=True, help="With latex: a document of its own, not a part of one."
 )
 @click.option(
+    "--settings",
+    is_flag=True,
+    help="Show all settings and columns, on several lines a row if the terminal is too narrow.",
+)
+@click.option(
     "--significance",
     is_flag=True,
     help="Mark the rows that are not significantly worse than the best at the first K.",
@@ -100,6 +105,7 @@ def leaderboard(
     paper: bool,
     others: bool,
     standalone: bool,
+    settings: bool,
     significance: bool,
     **wanted: tuple[str, ...],
 ) -> None:
@@ -138,7 +144,7 @@ def leaderboard(
     else:
         console = stdout()
         for table in made:
-            console.print(terminal.render(table, console.width), "")
+            console.print(terminal.render(table, console.width, settings=settings), "")
 
 
 def _by_name(output: Path | None, endings: dict[str, str]) -> str:

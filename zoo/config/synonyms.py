@@ -1,4 +1,4 @@
-"""What settings are called elsewhere: ``epochs``, ``learning_rate``, ``batch_size``."""
+"""Other libraries' names of settings: ``epochs``, ``learning_rate``, ``batch_size``."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _OF_A_BATCH = ("batch_size", "batchsize", "bs", "batch", "train_batch_size")
 
 
 def meant_by(key: str, sampler: set[str]) -> list[str]:
-    """Return the settings, dotted, that a key of another library stands for.
+    """Return the settings, by dotted key, that another library's key stands for.
 
     Args:
         key: the key.
-        sampler: the arguments of the config's sampler, which decides what a batch is.
+        sampler: the arguments of the config's sampler.
     """
     key = key.lower().replace("-", "_")
     if key in _OF_A_BATCH:

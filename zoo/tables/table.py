@@ -6,8 +6,8 @@ Formats for machines are made from :class:`Table`, those for people from the :cl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from zoo.comparing.spread import Score, Spread
@@ -186,28 +186,39 @@ class Grid:
         return found if any(title for title, _ in found) else []
 
 
-def layout(table: Table, stacked: bool = False) -> Grid:
+def with_settings_below(table: Table) -> Table:
+    """Return a table in which the settings of a row are a note below the table."""
+    lines = []
+    for line in table.lines:
+        note = (f"settings: {' '.join(_settings(line))}",) if _settings(line) else ()
+        entries = tuple(replace(e, notes=e.notes + note * bool(e.experiment)) for e in line.entries)
+        lines.append(replace(line, entries=entries))
+    return replace(table, lines=tuple(lines))
+
+
+def layout(table: Table, stacked: bool = False, without: Collection[str] = ()) -> Grid:
     """Return a table as cells of text, without columns for a network that all rows have.
 
     Args:
         table: the table.
         stacked: whether settings stand below the name, not in a column.
+        without: facts and measures that have no column.
     """
     shared = shared_network(row for line in table.lines for row in line.experiments)
-    facts = [fact for fact in FACTS if table.facts and fact not in shared]
+    facts = [fact for fact in FACTS if table.facts and fact not in {*shared, *without}]
     if stacked or not any(_settings(line) for line in table.lines):
         facts = [fact for fact in facts if fact != "settings"]
+    last = [name for name in (*_measured(table), *["minutes"] * table.facts) if name not in without]
     heads = [Head(table.head, False), *(Head(fact, fact in ("size", "seeds")) for fact in facts)]
     for group in table.groups:
         above = printable(group.title) if group.headed else ""
         heads += [Head(f"{'' if above else 'R@'}{k}", True, above) for k in group.ks]
-    heads += [Head(MEASURES[name], True) for name in _measured(table)]
-    heads += [Head("minutes", True)] * table.facts
-    lines = tuple(_lines(table, facts, stacked))
+    heads += [Head(MEASURES.get(name, name), True) for name in last]
+    lines = tuple(_lines(table, facts, last, stacked))
     return Grid(printable(table.title), tuple(heads), lines, tuple(_below(table)))
 
 
-def _lines(table: Table, facts: list[str], stacked: bool) -> Iterator[GridLine]:
+def _lines(table: Table, facts: list[str], last: list[str], stacked: bool) -> Iterator[GridLine]:
     """Yield the line of each row, and those below it for features and paper."""
     block = table.lines[0].block if table.lines else 0
     for line in table.lines:
@@ -217,18 +228,13 @@ def _lines(table: Table, facts: list[str], stacked: bool) -> Iterator[GridLine]:
         alike = len(everywhere) == 1
         marks = _shown(*everywhere) if alike else ""
         first = [Cell(title, marks), *(Cell(_fact(line, fact)) for fact in facts)]
-        last = []
-        if table.facts:
-            experiment = line.experiments[0]
-            found = [experiment.measures.get(name) for name in _measured(table)]
-            last = [Cell(_score(table, score)) for score in found]
-            last.append(Cell(f"{experiment.minutes:.1f}"))
         scores = [
             cell
             for group, entry in zip(table.groups, line.entries, strict=True)
             for cell in _scores(table, group, entry, "" if alike else _shown(table.marks(entry)))
         ]
-        yield GridLine((*first, *scores, *last), line, rule=line.block != block)
+        measured = [Cell(_last(table, line, name)) for name in last]
+        yield GridLine((*first, *scores, *measured), line, rule=line.block != block)
         block = line.block
         for name, cells in _added(table, line):
             blank = [Cell("")] * (len(first) - 1)
@@ -277,6 +283,12 @@ def _against_paper(table: Table, entry: Entry, k: int) -> str:
         return f"{entry.paper[k]:.1f}"
     above = round(score.mean - entry.paper[k], table.digits) + 0.0  # which makes 0.0 of -0.0
     return f"{entry.paper[k]:.1f} ({above:+.{table.digits}f})"
+
+
+def _last(table: Table, line: Line, name: str) -> str:
+    """Return a measure of a row beside Recall@K, or the minutes of its training."""
+    row = line.experiments[0]
+    return f"{row.minutes:.1f}" if name == "minutes" else _score(table, row.measures.get(name))
 
 
 def _settings(line: Line) -> tuple[str, ...]:

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from zoo.evaluation.names import MEASURES
 from zoo.tables.formats import narrow
-from zoo.tables.table import Cell, Grid, GridLine, Table, layout
+from zoo.tables.table import Cell, Grid, GridLine, Table, layout, with_settings_below
 
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _GAP = 2  # spaces between columns
 
 
-def render(table: Table, width: int | None = None, highlight: str | None = None) -> Group:
-    """Return a table for the terminal.
+def render(
+    table: Table, width: int | None = None, highlight: str | None = None, settings: bool = False
+) -> Group:
+    """Return a table for the terminal: a line for each row, as long as one column is left to drop.
 
     Args:
         table: the table.
         width: the characters that there is room for; by default as many as it takes. Data sets for
-            which there is no room beside each other stand below each other.
+            which there is no room beside each other stand below each other. Settings become notes
+            below the table, and columns are left out, rather than that words are cut.
         highlight: the name of a run, whose row stands out.
+        settings: show all columns and settings, on as many lines a row as it takes.
     """
     grid = layout(table)
     cells = _texts(grid)
     if width is not None and narrow.width_of(cells) > width:
-        grid = layout(table, stacked=True)
-        numbers = [i for i, head in enumerate(grid.heads) if head.number]
-        cells = narrow.fit(_texts(grid), numbers, width)
-        if narrow.width_of(cells) > width and len(table.groups) > 1:
-            parts = [render(_part(table, i), width, highlight) for i in range(len(table.groups))]
-            return Group(*(line for part in parts for line in (part, Text())))
+        if len(table.groups) > 1:
+            parts = [_part(table, i) for i in range(len(table.groups))]
+            made = [render(part, width, highlight, settings) for part in parts]
+            return Group(*(line for part in made for line in (part, Text())))
+        grid = layout(table, stacked=True) if settings else _narrowed(table, width)
+        cells = _texts(grid)
+        if narrow.width_of(cells) > width:
+            numbers = [i for i, head in enumerate(grid.heads) if head.number]
+            cells = narrow.fit(cells, numbers, width)
     shown = RichTable(box=None, pad_edge=False)
     for head, text in zip(grid.heads, cells[0], strict=True):
         shown.add_column(text, justify="right" if head.number else "left", overflow="fold")
@@ -46,6 +54,33 @@ def render(table: Table, width: int | None = None, highlight: str | None = None)
     above = [_spans(grid, cells)] if grid.spans else []
     below = [Text(_note(mark, note), style="dim") for mark, note in grid.notes]
     return Group(Text(grid.title, style="bold"), *above, shown, *below)
+
+
+def _narrowed(table: Table, width: int) -> Grid:
+    """Return a table with its settings below it and without the columns that have no room."""
+    heads = [head.text for head in layout(table, without=["settings"]).heads]
+    grid = layout(table, stacked=True)
+    for some, without in _with_less(with_settings_below(table)):
+        grid = layout(some, without=without)
+        shown = [head.text for head in grid.heads]
+        if left_out := [name for name in heads if name not in shown]:
+            note = f"Not shown at a width of {width}: {', '.join(left_out)}"
+            grid = replace(grid, notes=(*grid.notes, ("", note)))
+        if narrow.width_of(_texts(grid)) <= width:
+            break
+    return grid
+
+
+def _with_less(table: Table) -> Iterator[tuple[Table, list[str]]]:
+    """Yield a table with ever fewer columns: those that it has, and those to leave out."""
+    without = ["settings"]
+    yield table, without
+    for name in ("minutes", "loss", "backbone", "size", *MEASURES, "seeds"):
+        without = [*without, name]
+        yield table, without
+    (group,) = table.groups
+    for count in range(len(group.ks) - 1, 0, -1):
+        yield replace(table, groups=(replace(group, ks=group.ks[:count]),)), without
 
 
 def _part(table: Table, i: int) -> Table:
