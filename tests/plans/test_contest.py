@@ -110,7 +110,7 @@ def selection(job):
 def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
     found = planning.make(sources, SETTINGS, [f"loss.scale={scales}"], seeds)
     (contest,) = found.contests
-    assert [run.index for run in contest.runs] == [0, 1]
+    assert [run.number for run in contest.runs] == [0, 1]
     (choice,) = planning.run(found, reporter=QUIET).choices
     assert [len(entrant.jobs) for entrant in choice.entrants] == [1, 1]
     assert len(choice.chosen.jobs) == len([line for line in started() if "test" in line]) == 1
@@ -119,7 +119,7 @@ def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
 def test_the_settings_of_a_config_on_the_same_data_compete():
     found = plan("1,2")
     (contest,) = found.contests
-    assert [run.index for run in contest.runs] == [0, 1, 2, 3]
+    assert [run.number for run in contest.runs] == [0, 1, 2, 3]
     assert not any(job.test for job in found.jobs)
     assert str(contest) == (
         "x: 2 settings compete on 20 % of the training classes; only the best is measured on the "
@@ -148,7 +148,7 @@ def test_what_cannot_be_compared_does_not_compete(sources, overrides, sweeps, se
 def test_each_data_set_has_its_own_choice():
     sweeps = ["dataset=glyphs,{name: image_folder, root: a}", "loss.scale=1,2"]
     found = planning.make(["ice_glyphs"], SETTINGS, sweeps)
-    assert [[run.index for run in contest.runs] for contest in found.contests] == [[0, 1], [2, 3]]
+    assert [[run.number for run in contest.runs] for contest in found.contests] == [[0, 1], [2, 3]]
 
 
 # ---- what is chosen

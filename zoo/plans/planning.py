@@ -138,12 +138,12 @@ def make(
                 stems.append(Path(source).stem)
             runs.append(PlannedRun(index, variant.config, words))
         contests += plans_contest.contests(runs)
-    contests = list({frozenset(run.index for run in one.runs): one for one in contests}.values())
+    contests = list({frozenset(run.number for run in one.runs): one for one in contests}.values())
     if complaints:
         raise UserError("\n".join(dict.fromkeys(complaints)))
     jobs = _with_sources(jobs, stems)
     for run in (run for contest in contests for run in contest.runs):
-        jobs[run.index].test = False
+        jobs[run.number].test = False
     return Plan(tuple(jobs), asked - len(jobs), tuple(contests))
 
 
