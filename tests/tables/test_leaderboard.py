@@ -132,7 +132,9 @@ def test_a_board_fits_into_80_columns(tmp_path):
 def test_all_settings_and_columns_are_shown_on_several_lines_if_that_is_asked_for(tmp_path):
     runs = [with_settings("triplet_semihard_glyphs", seed=seed) for seed in (0, 1)]
     runs.append(with_settings("ice_glyphs"))
-    write_runs(tmp_path, *(run | {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}} for run in runs))
+    write_runs(
+        tmp_path, *(run | {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}} for run in runs)
+    )
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     console = Console(width=80)
     with console.capture() as captured:
