@@ -132,7 +132,9 @@ def test_a_board_fits_into_80_columns(tmp_path):
 def test_all_settings_and_columns_are_shown_on_several_lines_if_that_is_asked_for(tmp_path):
     runs = [with_settings("triplet_semihard_glyphs", seed=seed) for seed in (0, 1)]
     runs.append(with_settings("ice_glyphs"))
-    write(tmp_path, *(run | {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}} for run in runs))
+    write_runs(
+        tmp_path, *(run | {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}} for run in runs)
+    )
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     console = Console(width=80)
     with console.capture() as captured:
@@ -148,8 +150,8 @@ def test_all_settings_and_columns_are_shown_on_several_lines_if_that_is_asked_fo
 @pytest.mark.parametrize("width", range(30, 140, 7))
 def test_columns_go_before_a_name_or_a_number_is_cut(tmp_path, width):
     scores = {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}}
-    write(tmp_path, *(with_settings("ice_glyphs", seed=seed) | scores for seed in (0, 1)))
-    write(tmp_path, with_settings("ice_glyphs", "loss.scale=16") | scores)
+    write_runs(tmp_path, *(with_settings("ice_glyphs", seed=seed) | scores for seed in (0, 1)))
+    write_runs(tmp_path, with_settings("ice_glyphs", "loss.scale=16") | scores)
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     lines = text(board, width).splitlines()
     rows = [line for line in lines if line.startswith("ice_glyphs")]
