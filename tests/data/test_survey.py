@@ -609,7 +609,7 @@ def test_a_run_without_its_data_set_says_in_three_lines_what_to_do(config, monke
     first, second, third = capsys.readouterr().err.splitlines()
     assert "does not exist" in first
     assert second.startswith("download it with: zoo data download ")
-    assert re.search(r"or put .*MD5 [0-9a-f]{32}\).* into '.*': that command then checks", third)
+    assert re.search(r"or put .*MD5 [0-9a-f]{32}\).* into '.*': that command then verifies", third)
 
 
 def test_a_run_says_which_layout_was_recognised(data, monkeypatch, capsys, tmp_path):
