@@ -136,9 +136,9 @@ def test_verify_each_layout(command, tmp_path, layout):
     train = replicas.TABLES[name]["train"]
     assert re.search(rf"train +{train.images} +{train.classes} .*{train.images} images of", out)
     pictures = sorted(root.rglob("*.[jJ][pP][gG]"))
-    replicas.put(pictures[0], 1, "L")
+    replicas.save_photo(pictures[0], 1, "L")
     assert command("verify", name, "--root", root)[0] == 0  # they are normal in these sets
-    replicas.cut(pictures[1])
+    replicas.truncate(pictures[1])
     status, out, _ = command("verify", name, "--root", root)
     assert status == 1
     error, note = (line for line in out.splitlines() if line.split()[0] in ("error", "note"))
@@ -195,13 +195,13 @@ def test_verify_what_is_not_there(command, data, name):
 def test_verify_photographs(command, tmp_path):
     root = tmp_path / "photographs"
     for i in range(16):
-        replicas.put(root / "train" / f"class {i // 4}" / f"{i}.jpg", i)
-        replicas.put(root / "test" / f"other {i // 8}" / f"{i}.jpg", 100 + i)
+        replicas.save_photo(root / "train" / f"class {i // 4}" / f"{i}.jpg", i)
+        replicas.save_photo(root / "test" / f"other {i // 8}" / f"{i}.jpg", 100 + i)
     (root / "train" / "class 0" / ".DS_Store").write_bytes(b"")
     status, out, _ = command("verify", "image_folder", "--root", root)
     assert (status, "train/class 0/.DS_Store" in out) == (0, True)
     assert re.search(r"train +16 +4 +4 to 4", out)
-    replicas.cut(root / "train" / "class 1" / "5.jpg")
+    replicas.truncate(root / "train" / "class 1" / "5.jpg")
     shutil.copy(root / "train/class 2/9.jpg", root / "test/other 1/9.jpg")
     status, out, _ = command("verify", "image_folder", "--root", root)
     assert status == 1

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import replicas
-from replicas import CARS, MODELS, car_images, cars, cars_by_class, cars_devkit, cell, put, struct
+from replicas import CARS, MODELS, car_images, cars, cars_by_class, cars_devkit, cell, struct
 from scipy.io import loadmat, savemat
 
 import zoo
@@ -193,8 +193,8 @@ def test_a_field_beyond_all_bounds(tmp_path):
 def test_survey(tmp_path):
     cars(tmp_path)
     pictures = tmp_path / "car_ims"
-    put(pictures / "000001.jpg", 1, "L")
-    put(pictures / "000002.jpg", 2, "CMYK")
+    replicas.save_photo(pictures / "000001.jpg", 1, "L")
+    replicas.save_photo(pictures / "000002.jpg", 2, "CMYK")
     shutil.copy(pictures / "000003.jpg", pictures / "000016.jpg")
     (pictures / "000004.jpg").write_bytes(b"\xff\xd8\xff")
     train, _ = both(tmp_path)
@@ -214,5 +214,5 @@ def test_fingerprint_pickle_and_name(tmp_path):
     assert copy.fingerprint() == train.fingerprint() == both(tmp_path)[0].fingerprint()
     assert copy[3][0].tobytes() == train[3][0].tobytes()
     assert both(tmp_path)[1].fingerprint() != train.fingerprint()
-    put(tmp_path / "car_ims" / "000001.jpg", 1, "L")
+    replicas.save_photo(tmp_path / "car_ims" / "000001.jpg", 1, "L")
     assert both(tmp_path)[0].fingerprint() != train.fingerprint()

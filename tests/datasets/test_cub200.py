@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 import replicas
-from replicas import SPECIES, cut, photo, write
+from replicas import SPECIES, photo, truncate, write
 from torch.utils.data import DataLoader
 
 import zoo
@@ -337,7 +337,7 @@ def odd(tree):
     shutil.copy(images / TRAIN[2], images / TEST[4])
     shutil.copy(images / TEST[1], images / TEST[2])
     shutil.copy(images / TRAIN[3], images / TRAIN[1])
-    cut(images / TRAIN[4])
+    truncate(images / TRAIN[4])
     (images / TRAIN[5]).write_bytes(b"")
     (images / TEST[5]).write_text("404 not found")
     (images / SPECIES[3] / "._x.jpg").write_bytes(b"\0\5\x16\7")

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from small_run import SETTINGS, of_0_1_0, small_run
+from small_run import SETTINGS, downgrade_to_0_1_0, small_run
 
 import zoo
 from zoo import leaderboard, runner
@@ -248,7 +248,7 @@ def test_measures_are_added_to_a_record_that_stays_whole(copies):
 def test_a_run_of_0_1_0_is_used_as_it_was(copies):
     run = copies[0]
     expected = numbers(run)
-    assert numbers(of_0_1_0(run)) == expected
+    assert numbers(downgrade_to_0_1_0(run)) == expected
     for name in ("result.json", "ranks.npy", "labels.npy"):
         (run / name).unlink()
     assert resume(run)["recall"] == expected["again"]

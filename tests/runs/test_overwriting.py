@@ -30,7 +30,7 @@ def test_an_index_goes_over_no_folder_of_that_name(tmp_path):
 
 
 def test_a_sheet_goes_over_no_query(command, tmp_path):
-    replicas.put(tmp_path / "query.png", 0)
+    replicas.save_photo(tmp_path / "query.png", 0)
     query = tmp_path / "query.png"
     status, _, err = command("search", tmp_path, query, "--sheet", tmp_path / "." / "query.png")
     assert status == 2

@@ -16,7 +16,7 @@ from finished import QUIET, run_on_photographs
 from killed import killed_at_every_step
 from PIL import Image
 from places import SHARED
-from replicas import put
+from replicas import save_photo
 
 import zoo
 from zoo.runs import identity
@@ -393,7 +393,7 @@ def test_paths_that_are_too_long(made, run, photos, tmp_path, command):
 )
 def test_what_cannot_be_searched_with(made, tmp_path, command, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    put(Path("q.png"), 1)
+    save_photo(Path("q.png"), 1)
     Path("photos").mkdir()
     Path("broken.jpg").write_bytes(b"broken")
     status, out, error = command("search", made.folder, *arguments, "--device", "cpu")
@@ -404,7 +404,7 @@ def test_what_cannot_be_searched_with(made, tmp_path, command, monkeypatch, argu
 
 def test_names_cannot_steer_a_terminal(run, tmp_path, command):
     name = "\x1b[31m[bold]red\n.png"
-    put(tmp_path / "photos" / name, 1)
+    save_photo(tmp_path / "photos" / name, 1)
     status, *_ = command("index", run, tmp_path / "photos", "-o", tmp_path / "i")
     assert status == 0
     query = tmp_path / "photos" / name
@@ -575,7 +575,7 @@ def test_a_file_of_another_index_is_noticed(made, run, photos, tmp_path, which):
     """Of as many images, so that nothing but the content differs."""
     mine = shutil.copytree(photos, tmp_path / "mine")
     (mine / "test0" / "0.png").rename(mine / "test0" / "00.png")
-    put(mine / "test0" / "1.png", 77, size=(40, 36))
+    save_photo(mine / "test0" / "1.png", 77, size=(40, 36))
     zoo.index.build(run, mine, tmp_path / "index", device="cpu", reporter=QUIET)
     shutil.copy(part(made.folder, which), part(tmp_path / "index", which))
     with pytest.raises(zoo.UserError, match="it is not the file that meta.json describes"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from replicas import photo, photographs
-from small_run import of_0_1_0
+from small_run import downgrade_to_0_1_0
 
 import zoo
 from zoo import runner
@@ -278,7 +278,7 @@ def test_no_checkpoint(glyphs, tmp_path):
 
 
 def test_a_checkpoint_of_another_network(glyphs, tmp_path):
-    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
+    run = downgrade_to_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("embedding_size: 128", "embedding_size: 64"))
     with pytest.raises(UserError, match="not of the network in its config.yaml"):
@@ -315,14 +315,14 @@ def test_no_runs_at_all(tmp_path):
     "damage", [b"", b"nothing", np.zeros(3, np.int32).tobytes(), b"\x93NUMPY\x01\x00"]
 )
 def test_damaged_ranks(glyphs, tmp_path, damage):
-    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
+    run = downgrade_to_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     (run / "ranks.npy").write_bytes(damage)
     with pytest.raises(UserError, match="not the ranks of a run"):
         RunFolder(run).ranks()
 
 
 def test_ranks_that_are_none(glyphs, tmp_path):
-    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
+    run = downgrade_to_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     np.save(run / "ranks.npy", np.zeros(3, np.int32))
     with pytest.raises(UserError, match="not ranks"):
         RunFolder(run).ranks()

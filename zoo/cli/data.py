@@ -20,7 +20,9 @@ from zoo.progress import Reporter, stdout
 if TYPE_CHECKING:
     from zoo.registry.components import Component
 
-_root = click.option("--root", metavar="DIR", help="Its folder; by default in $ZOO_DATA or cache.")
+_root = click.option(
+    "--root", metavar="DIR", help="Its folder; by default in $ZOO_DATA or the cache."
+)
 _name = click.argument("name", help="A name that `zoo data list` shows.")
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}

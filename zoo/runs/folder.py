@@ -13,9 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
-import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,19 +23,15 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from zoo.config import loading
-from zoo.config.schema import MOST_ITERATIONS, Config
-from zoo.errors import UserError, did_you_mean, one_of, out_of_memory
-from zoo.runs import identity
-from zoo.runs.records import CandidateRecord, ResultRecord, TrainedRecord, no_result
+from zoo.config.schema import Config
+from zoo.errors import UserError, did_you_mean, one_of
+from zoo.runs import checkpoint, identity, metrics, queries, records
+from zoo.runs.records import CandidateRecord, ResultRecord
 from zoo.support import yaml
 from zoo.support.checked import checked
 from zoo.support.files import (
     check_regular,
-    check_stored,
     is_run,
-    read_array,
-    read_json,
-    read_text,
     replace_file,
     writing,
 )
@@ -210,7 +204,7 @@ class RunFolder:
         """
         if not self.validated:
             return
-        record = self._read(VALIDATION, CandidateRecord)
+        record = records.read(self.path / VALIDATION, CandidateRecord)
         files: dict[str, str] = record.get(identity.FILES, {})
         if files.get(name, digest) != digest:
             others = {other: kept for other, kept in files.items() if other != name}
@@ -233,34 +227,9 @@ class RunFolder:
         Raises:
             UserError: if the file is not a checkpoint, or no longer what was written.
         """
-        state = self._state(mmap)
+        state = checkpoint.read(self.path / CHECKPOINT, mmap)
         if state is not None and not mmap:
             self._check_digest(CHECKPOINT)
-        return state
-
-    def _state(self, mmap: bool) -> dict[str, Any] | None:
-        """Return the checkpoint, whichever run it is of."""
-        import torch
-
-        path = self.path / CHECKPOINT
-        if not path.is_file():
-            return None
-        try:
-            check_stored(path)
-            if not mmap:
-                _check_sums(path)
-            state: dict[str, Any] = torch.load(
-                path, map_location="cpu", weights_only=True, mmap=mmap
-            )
-            if not _is_count(state["iteration"]):
-                raise ValueError("invalid iteration")
-        except Exception as error:
-            if out_of_memory(error):
-                raise
-            raise UserError(
-                f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
-                "start again with --restart"
-            ) from error
         return state
 
     def reached(self) -> int:
@@ -284,22 +253,7 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the lines of the metrics, without those that are damaged or incomplete."""
-        path = self.path / METRICS
-        try:
-            text = read_text(path, errors="replace") if path.is_file() else ""
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-        records = []
-        for line in text.splitlines():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if not isinstance(record, dict) or not _is_count(record.get("iteration")):
-                continue
-            if record["iteration"] <= MOST_ITERATIONS and _is_finite(record):
-                records.append(record)
-        return records
+        return metrics.read(self.path / METRICS)
 
     def rewind(self, iteration: int) -> None:
         """Drop the metrics after an iteration: they are about to be measured again."""
@@ -312,7 +266,7 @@ class RunFolder:
         Raises:
             UserError: the checkpoint is damaged, or of another run.
         """
-        state = self._state(mmap=False)
+        state = checkpoint.read(self.path / CHECKPOINT)
         if state is None:
             return None
         of, mine = state.get("run"), identity.of_run(config)
@@ -355,21 +309,8 @@ class RunFolder:
         Raises:
             UserError: if the file is missing or invalid.
         """
-        path = self.path / RANKS
         self._check_digest(RANKS)
-        try:
-            ranks: NDArray[np.int32] = _integers(path, "int32")
-            if (ranks < 1).any():
-                raise ValueError("not ranks")
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{path}: missing; it is in the folder of every finished run, beside {RESULT}"
-            ) from error
-        except Exception as error:  # NumPy raises anything on a damaged file
-            raise UserError(
-                printable(f"{path}: not the ranks of a run; run again with --restart ({error})")
-            ) from error
-        return ranks
+        return queries.ranks(self.path / RANKS)
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the class of each test query; None for a run that did not keep them.
@@ -377,17 +318,8 @@ class RunFolder:
         Raises:
             UserError: if the file is invalid.
         """
-        path = self.path / LABELS
         self._check_digest(LABELS)
-        try:
-            labels: NDArray[np.int64] = _integers(path, "int64")
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # NumPy raises anything on a damaged file
-            raise UserError(
-                printable(f"{path}: not the labels of a run; you may delete it ({error})")
-            ) from error
-        return labels
+        return queries.labels(self.path / LABELS)
 
     def add_measures(self, measures: dict[str, float], how: dict[str, Any]) -> None:
         """Add measures to the result that were made after the run ended.
@@ -420,7 +352,9 @@ class RunFolder:
         """
         with self.locked():
             for name, model in ((VALIDATION, CandidateRecord), (RESULT, ResultRecord)):
-                record = self._read(name, model) if (self.path / name).is_file() else None
+                record = (
+                    records.read(self.path / name, model) if (self.path / name).is_file() else None
+                )
                 if record is not None and record.get("selection") != selection:
                     self._write_record(name, {**record, "selection": selection})
 
@@ -446,7 +380,7 @@ class RunFolder:
         Raises:
             UserError: if the file is not a result, not what the run wrote, or of another run.
         """
-        result = self._read(RESULT, ResultRecord)
+        result = records.read(self.path / RESULT, ResultRecord)
         self._compare(CONFIG, result)
         self._check_run(RESULT, result, config)
         return result
@@ -462,8 +396,8 @@ class RunFolder:
         """
         if self.finished:
             self.result(config)
-            return self._read(RESULT, CandidateRecord)
-        candidate = self._read(VALIDATION, CandidateRecord)
+            return records.read(self.path / RESULT, CandidateRecord)
+        candidate = records.read(self.path / VALIDATION, CandidateRecord)
         self._check_run(VALIDATION, candidate, config)
         self._compare(CONFIG, candidate)
         if candidate.get(identity.FILES):
@@ -502,7 +436,7 @@ class RunFolder:
         """
         for record, model in ((RESULT, ResultRecord), (VALIDATION, CandidateRecord)):
             if (self.path / record).is_file():
-                self._compare(name, self._read(record, model))
+                self._compare(name, records.read(self.path / record, model))
                 return
 
     def _compare(self, name: str, record: dict[str, Any]) -> None:
@@ -528,39 +462,6 @@ class RunFolder:
         self.write(name, (json.dumps(record, indent=2) + "\n").encode())
         return record
 
-    def _read(self, name: str, model: type[TrainedRecord]) -> dict[str, Any]:
-        path = self.path / name
-        try:
-            record: dict[str, Any] = read_json(path)
-            json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
-            model.model_validate(record)
-            identity.check_seal(record)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))[:60] or "the whole file"
-            raise no_result(path, f"{where}: {first['msg']}") from error
-        except UnicodeEncodeError as error:
-            raise no_result(path, "a text in it has half of a character") from error
-        except (OSError, ValueError, RecursionError) as error:
-            raise no_result(path, error) from error
-        return record
-
-
-def _integers(path: Path, kind: str) -> Any:
-    """Return an array of integers from a file; raise any exception if it is something else."""
-    found = read_array(path)
-    if found.dtype != kind or found.ndim != 1:
-        raise ValueError(f"not a row of {kind}")
-    return found
-
-
-def _is_finite(record: dict[str, Any]) -> bool:
-    """Return whether all numbers of a record can be drawn."""
-    try:
-        return all(math.isfinite(x) for x in record.values() if isinstance(x, int | float))
-    except OverflowError:  # a whole number that is too large
-        return False
-
 
 def _no_run(run: str, directory: str, names: list[str]) -> str:
     """Return the message about a run that does not exist."""
@@ -569,19 +470,3 @@ def _no_run(run: str, directory: str, names: list[str]) -> str:
         there = near or f"; there are {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
         return f"{run}: not a run folder, and not the name of one in {directory}{there}"
     return f"{run}: not a run folder; zoo run makes one in {directory} and prints its name"
-
-
-def _check_sums(path: Path) -> None:
-    """Compare each part of a checkpoint with its checksum, which torch does not do.
-
-    Raises:
-        ValueError: a part is damaged.
-    """
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise ValueError(f"{damaged} is damaged")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

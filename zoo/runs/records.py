@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from zoo.errors import UserError
+from zoo.runs import identity
 from zoo.support import yaml
+from zoo.support.files import read_json
 from zoo.support.text import printable
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
@@ -98,6 +101,24 @@ class CandidateRecord(TrainedRecord):
     validation: _Validation
 
 
-def no_result(path: Path, why: object) -> UserError:
+def read(path: Path, model: type[TrainedRecord]) -> dict[str, Any]:
+    """Return a record; raise a UserError if it is not one, or not as the run wrote it."""
+    try:
+        record: dict[str, Any] = read_json(path)
+        json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
+        model.model_validate(record)
+        identity.check_seal(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))[:60] or "the whole file"
+        raise _no_result(path, f"{where}: {first['msg']}") from error
+    except UnicodeEncodeError as error:
+        raise _no_result(path, "a text in it has half of a character") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _no_result(path, error) from error
+    return record
+
+
+def _no_result(path: Path, why: object) -> UserError:
     """Return the error about a file; escaped, since a foreign file may hold control characters."""
     return UserError(printable(f"{path}: {_NO_RESULT} ({why})"))
