@@ -162,7 +162,9 @@ def test_verify_finds_duplicates_missing_files_and_wrong_numbers(command, data, 
     monkeypatch.undo()
     status, out, _ = command("verify", "sop", "--root", data / "sop")
     assert status == 1
-    assert re.search(r"error +train +5 images of 2 classes, published results are for 59,551", out)
+    assert re.search(
+        r"error +train +5 images of 2 classes, but published results are for 59,551", out
+    )
     assert re.search(r"error +coffee_maker_final/7_0.JPG +the file is missing", out)
     assert re.search(r"train +4 +2 +1 to 3 +59,551 images of 11,318 classes", out)
     assert out.splitlines()[-1] == "sop: 3 errors and 1 warning"
@@ -185,7 +187,7 @@ def test_verify_what_is_not_there(command, data, name):
     first, second, third = err.splitlines()
     assert first == f"error: {name}: dataset.root={str(data / name)!r} does not exist"
     dead = " (no address has cars_annos.mat and car_ims.tgz any more)" * (name == "cars196")
-    assert second == f"get it with: zoo data download {name}{dead}"
+    assert second == f"download it with: zoo data download {name}{dead}"
     for source in components.load("datasets", name).sources:
         assert f"{source.filename} (" in third
         assert f"MD5 {source.md5}" in third
@@ -540,7 +542,7 @@ def test_what_is_in_the_way_is_named(command, offer, data, kind):
     status, _, err = command("download", "cub200", "--url", url)
     assert status == 2
     assert f"{str(place)!r} is in the way: move it away, and run again" in err
-    assert "get it with" not in err
+    assert "download it with" not in err
     assert sites["CUB_200_2011.tgz"].log == []
 
 
@@ -606,7 +608,7 @@ def test_a_run_without_its_data_set_says_in_three_lines_what_to_do(config, monke
     assert end.value.code == 2
     first, second, third = capsys.readouterr().err.splitlines()
     assert "does not exist" in first
-    assert second.startswith("get it with: zoo data download ")
+    assert second.startswith("download it with: zoo data download ")
     assert re.search(r"or put .*MD5 [0-9a-f]{32}\).* into '.*': that command then checks", third)
 
 

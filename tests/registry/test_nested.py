@@ -133,7 +133,7 @@ class OfBatches(torch.nn.Module):
 @pytest.mark.parametrize(
     ("loss", "says"),
     [
-        (OfBatches(), "OfBatches: it does not say that it takes a gallery"),
+        (OfBatches(), "OfBatches: it does not declare a gallery"),
         (zoo.build("losses", "cce", num_classes=3, embedding_size=4), "CCELoss: it does not say"),
         (
             components.assemble("losses", "pml.FastAPLoss", {}, {}),

@@ -126,7 +126,7 @@ def breaking(self):
 
 
 SAMPLERS = {
-    "ends": (faulty(Batches, __iter__=ending), "Mine ended after 2 batches; a sampler goes on"),
+    "ends": (faulty(Batches, __iter__=ending), "Mine ended after 2 batches; a sampler must go on"),
     "no state": (faulty(Batches, state_dict=None), r"mine: it has no state_dict\(\), which a samp"),
     "no length": (faulty(Batches, __len__=None), r"mine: it has no __len__\(\)"),
     "a wrong index": (batches_of(lambda b: [*b, 99]), "Mine gave the index 99 for 12 images"),

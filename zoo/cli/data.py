@@ -20,9 +20,7 @@ from zoo.progress import Reporter, stdout
 if TYPE_CHECKING:
     from zoo.registry.components import Component
 
-_root = click.option(
-    "--root", metavar="DIR", help="Its folder; by default in $ZOO_DATA or the cache."
-)
+_root = click.option("--root", metavar="DIR", help="Its folder; by default in $ZOO_DATA or cache.")
 _name = click.argument("name", help="A name that `zoo data list` shows.")
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
