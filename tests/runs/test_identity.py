@@ -183,13 +183,9 @@ def test_a_number_of_threads_that_is_none(threads, copies):
     (run / "result.json").unlink()
     state = torch.load(run / "checkpoint.pt", weights_only=True)
     torch.save({**state, "threads": threads}, run / "checkpoint.pt")
-<<<<<<< HEAD
-    with pytest.raises(zoo.UserError, match=r"not belong to this run \(ValueError\); start again"):
-=======
     with pytest.raises(
         zoo.UserError, match=r"does not belong to this run \(ValueError\); start again"
     ):
->>>>>>> en1
         resume(run)
 
 

@@ -378,13 +378,9 @@ def test_a_checkpoint_of_another_network_is_said(whole, tmp_path):
     ):
         run(tmp_path, "model.backbone.width=5")
     other.save_checkpoint({key: state[key] for key in state.keys() - {"run"}})  # as 0.1.0 wrote it
-<<<<<<< HEAD
-    with pytest.raises(UserError, match=r"not belong to this run \(RuntimeError\); start again"):
-=======
     with pytest.raises(
         UserError, match=r"does not belong to this run \(RuntimeError\); start again"
     ):
->>>>>>> en1
         run(tmp_path, "model.backbone.width=5")
 
 
