@@ -134,10 +134,13 @@ class OfBatches(torch.nn.Module):
     ("loss", "says"),
     [
         (OfBatches(), "OfBatches: it does not declare a gallery"),
-        (zoo.build("losses", "cce", num_classes=3, embedding_size=4), "CCELoss: it does not say"),
+        (
+            zoo.build("losses", "cce", num_classes=3, embedding_size=4),
+            "CCELoss: it does not declare",
+        ),
         (
             components.assemble("losses", "pml.FastAPLoss", {}, {}),
-            "FastAPLoss: those that pytorch-metric-learning admits",
+            "FastAPLoss: those that pytorch-metric-learning accepts",
         ),
     ],
 )
