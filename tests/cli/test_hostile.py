@@ -257,7 +257,7 @@ def test_kept_embeddings_and_weights_that_are_bombs(tmp_path):
     np.savez_compressed(tmp_path / "e.npz", embeddings=np.zeros((2, 3), np.float32), key="k")
     with monkeypatched_zip_reads() as reads:
         assert _read(tmp_path / "e.npz", "k", (2, 3)) is None
-        with pytest.raises(UserError, match="not a file of torch.save, or is damaged"):
+        with pytest.raises(UserError, match="is not a file of torch.save, or is damaged"):
             read_state(tmp_path / "e.npz")
     assert not reads
     torch.save({"w": torch.zeros(1).expand(1 << 60)}, tmp_path / "w.pth")

@@ -1,7 +1,8 @@
-"""Reading a checkpoint, which may be damaged or not be one."""
+"""A checkpoint as bytes, and read from a file that may be damaged or something else."""
 
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,15 @@ from typing import Any
 from zoo.errors import UserError, out_of_memory
 from zoo.runs.metrics import is_count
 from zoo.support.files import check_stored
+
+
+def encoded(state: dict[str, Any]) -> bytes:
+    """Return a checkpoint as bytes; they load with ``weights_only=True``."""
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
 
 
 def read(path: Path, mmap: bool = False) -> dict[str, Any] | None:

@@ -212,11 +212,7 @@ class RunFolder:
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Write the checkpoint; it loads with ``weights_only=True``."""
-        import torch
-
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        self.write(CHECKPOINT, buffer.getvalue())
+        self.write(CHECKPOINT, checkpoint.encoded(state))
 
     def load_checkpoint(self, mmap: bool = False) -> dict[str, Any] | None:
         """Return the checkpoint, on the CPU; None if there is none.
