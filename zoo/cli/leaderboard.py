@@ -48,8 +48,8 @@ def _filter(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..
     default="runs",
     show_default=True,
     metavar="NAME",
-    help="runs: a table for each data set, a row for each experiment. table2 to table6: the rows and "
-    "columns of that table of the ICE paper. Or a YAML file like those in configs/tables.",
+    help="runs: a table for each data set, a row for each experiment. table2 to table6: the rows "
+    "and columns of that table of the ICE paper. Or a YAML file like those in configs/tables.",
 )
 @click.option(
     "--spread",
