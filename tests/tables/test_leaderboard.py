@@ -272,7 +272,7 @@ def test_what_is_no_run_folder_is_said(tmp_path):
         leaderboard.load(tmp_path / "file")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.yaml").write_text("")
-    with pytest.raises(UserError, match="no finished run in it, but 1 that began: begun; the"):
+    with pytest.raises(UserError, match="no finished run in it, but 1 unfinished: begun; repeat"):
         leaderboard.load(tmp_path)
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(UserError, match="not the result of a run"):
