@@ -26,11 +26,9 @@ _DROPPED = ("required", "title", "discriminator")
 
 
 def schema(names: Mapping[Kind, Sequence[str]] | None = None) -> _Schema:
-    """Return the JSON schema of a config file.
+    """Return the JSON schema of a config file with these components, by default all installed ones.
 
-    Args:
-        names: the components that it knows, by kind; by default all installed ones. Those of
-            pytorch-metric-learning are recognised by their prefix.
+    Those of pytorch-metric-learning are recognised by their prefix.
     """
     known = names or {kind: components.names(kind) for kind in components.KINDS}
     found = cast("_Schema", _loose(loading.schema()))

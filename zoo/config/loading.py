@@ -103,10 +103,7 @@ def load_run(path: Path) -> Config:
     """Read the config in a run folder, to use its network, without looking up components.
 
     Its loss or data set may come from plugins that are no longer installed. Components that are
-    needed, such as the backbone, are checked when they are built.
-
-    Raises:
-        UserError: as :func:`load`.
+    needed, such as the backbone, are checked when they are built. Raises as :func:`load`.
     """
     (variant,) = _load_all(path, (), (), None, {})
     return variant.config
@@ -182,10 +179,8 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
     """Return what :func:`load` returns for a valid config, but import no component.
 
     The defaults of components are read from their sources. Returns None if these do not show them,
-    or if something is wrong; values that a component itself would refuse are not noticed.
-
-    Raises:
-        UserError: if the working folder is gone.
+    or if something is wrong; values that a component itself would refuse are not noticed. Raises a
+    UserError if the working folder is gone.
     """
     problems: list[Problem] = []
     _check_here()
@@ -252,11 +247,9 @@ class _Files:
         self._trees: dict[Path, Node | None] = {}
 
     def read(self, path: Path, chain: tuple[Path, ...]) -> Node | None:
-        """Return a file merged over its parents, or add a problem and return None.
+        """Return a file merged over its parents; add a problem and return None if that fails.
 
-        Args:
-            path: the file.
-            chain: the files that led to it, each extending the next.
+        ``chain`` are the files that led to it, each extending the next.
         """
         if path.resolve() not in self._trees:
             self._trees[path.resolve()] = self._read(path, (*chain, path))

@@ -24,17 +24,11 @@ _NOT_SWEPT = ("extends", "sweep", "seeds")
 
 
 class Axis(NamedTuple):
-    """Alternative settings, of which each run has one.
-
-    Attributes:
-        entries: the settings.
-        place: where they were written.
-        paired: whether an entry combines several settings, which cannot be separated.
-    """
+    """Alternative settings, of which each run has one."""
 
     entries: list[Entry]
-    place: Place
-    paired: bool = False
+    place: Place  # where they were written
+    paired: bool = False  # an entry combines several settings, which cannot be separated
 
     def places(self) -> dict[Keys, Place]:
         """Return the keys that it sets, each with its place."""
@@ -93,14 +87,7 @@ def of_command_line(
 def combine(
     of_file: list[Axis], of_line: list[Axis], given: Node, problems: list[Problem]
 ) -> list[Entry]:
-    """Return the settings of every run; the command line takes precedence.
-
-    Args:
-        of_file: axes of the file.
-        of_line: axes of the command line.
-        given: the single settings of the command line.
-        problems: the list to which problems are added.
-    """
+    """Return the settings of every run; axes and settings of the command line take precedence."""
     line = dict(_leaves(given))
     for axis in of_line:
         for keys, where in _conflicts(axis, line):
@@ -128,11 +115,9 @@ def combine(
 
 
 def regroup(settings: Sequence[dict[str, Any]], resolved: Sequence[dict[str, Any]]) -> Any:
-    """Return ``sweep`` and ``seeds`` that produce these settings.
+    """Return ``sweep`` and ``seeds`` that produce the settings of each run, by dotted key.
 
-    Args:
-        settings: of each run, by dotted key.
-        resolved: each whole config, for keys that only some of the runs set.
+    The whole configs, ``resolved``, give the values of keys that only some of the runs set.
     """
     runs = [_completed(data, settings) for data in resolved]
     seeds = _distinct(run["seed"] for run in runs if "seed" in run)

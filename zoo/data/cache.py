@@ -57,15 +57,7 @@ _WAY_OUT = "make room, set ZOO_CACHE to another folder, or set images.cache=fals
 
 
 class CachedImages:
-    """A data set whose resized images are in a memory-mapped file.
-
-    Args:
-        dataset: the data set, from which everything else comes.
-        path: of the file.
-
-    Attributes:
-        images: uint8 tensor (N, channels, side, side), read-only.
-    """
+    """A data set whose images, uint8 (N, channels, side, side), are in a memory-mapped file."""
 
     images: Tensor
 
@@ -89,8 +81,7 @@ class CachedImages:
     def check_pixels(self, indices: Sequence[int]) -> None:
         """Compare images with their checksums, each the first time it is read.
 
-        Raises:
-            UserError: an image is damaged; the file is then removed.
+        If one is damaged, the file is removed and a UserError raised.
         """
         sound = self._sound.numpy()
         for index in (i for i in indices if not sound[i]):
@@ -136,12 +127,7 @@ def decoded_once(
     """Return data sets whose images, scaled to side x side, are in the cache folder.
 
     An existing file is used. If two processes need the same file, the second waits for the first.
-
-    Args:
-        datasets: as they are on disk.
-        side: pixels of both sides.
-        workers: processes that decode; None for one each core.
-        reporter: shows progress.
+    ``workers`` is the number of processes that decode; None for one each core.
 
     Raises:
         UserError: an image cannot be decoded, the disk is full, the folder cannot be written.
@@ -362,11 +348,7 @@ class _Kept(NamedTuple):
 
 
 def _kept(path: Path) -> _Kept:
-    """Return the images of a file and their checksums.
-
-    Raises:
-        Exception: of any kind, if the file is missing or damaged.
-    """
+    """Return the images and checksums of a file; raise anything if it is missing or damaged."""
     check_regular(path)
     pixels = np.lib.format.open_memmap(path, mode="r")
     sums = np.frombuffer(read_bytes(_sums_of(path), len(pixels) * _SUM.itemsize), _SUM)

@@ -33,11 +33,7 @@ _opening = threading.Lock()  # Pillow's limit is a global, and files are opened 
 
 
 def load_rgb(source: str | Path | BinaryIO, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Return the first image of a file in mode RGB, rotated by its EXIF orientation.
-
-    Raises:
-        UserError: names the file and what is wrong with it, for any error of the decoder.
-    """
+    """Return a file's first image, upright, in RGB; a UserError says what is wrong with it."""
     try:
         with open_image(source, max_pixels) as image:
             image.load()

@@ -42,19 +42,12 @@ class UnreachableError(UserError):
 
 
 class Patience(NamedTuple):
-    """How long to tolerate a bad connection.
+    """How long to tolerate a bad connection."""
 
-    Attributes:
-        timeout: seconds without a byte.
-        tries: per address; the count starts again whenever new bytes have arrived.
-        wait: seconds before the second try; doubles from then on.
-        sleep: the function that waits.
-    """
-
-    timeout: float = 30.0
-    tries: int = 4
-    wait: float = 1.0
-    sleep: Callable[[float], object] = time.sleep
+    timeout: float = 30.0  # seconds without a byte
+    tries: int = 4  # per address; the count starts again whenever new bytes have arrived
+    wait: float = 1.0  # seconds before the second try; doubles from then on
+    sleep: Callable[[float], object] = time.sleep  # the function that waits
 
 
 PATIENCE = Patience()
@@ -256,12 +249,7 @@ class _BrokenError(Exception):
 
 
 def _download(source: Source, part: _Part, session: _Session) -> None:
-    """Complete the part from the first address that works.
-
-    Raises:
-        UnreachableError: none works.
-        OSError: the disk cannot hold it.
-    """
+    """Complete the part from the first address that works; raise UnreachableError if none does."""
     reasons = []
     for url in source.urls:
         try:
@@ -293,11 +281,7 @@ class _Address:
         self.meter, self.reporter, self.patience = session
 
     def fetch(self) -> None:
-        """Complete the part and verify it; delete a wrong one.
-
-        Raises:
-            _HopelessError: this address cannot provide it.
-        """
+        """Complete the part and verify it; delete a wrong one and raise a _HopelessError."""
         self._complete()
         if self.part.fault() and self.part.pieced:
             self.part.restart()  # the pieces may be of different files: try once more in one piece

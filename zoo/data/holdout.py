@@ -18,17 +18,9 @@ _LEAST = 2  # classes on either side: a single one cannot be distinguished from 
 class ClassSubset:
     """Some classes of a data set, renumbered from 0.
 
+    ``classes`` are their numbers, ascending; ``indices`` are those of their images in the data set.
     It holds no pixels: if those of the whole data set are in memory or in a file, batches are
     cropped from there, see :func:`source_of`.
-
-    Args:
-        dataset: the whole data set.
-        classes: numbers of the classes to keep, ascending.
-
-    Attributes:
-        indices: int64 (N,), the indices of its images in the whole data set.
-        labels: int64 (N,).
-        class_names: the name of each class that is kept.
     """
 
     def __init__(self, dataset: ImageDataset, classes: Sequence[int]) -> None:
@@ -63,18 +55,10 @@ def source_of(dataset: ImageDataset, indices: Sequence[int]) -> tuple[ImageDatas
 
 
 def hold_out(dataset: ImageDataset, share: float, seed: int) -> tuple[ClassSubset, ClassSubset]:
-    """Divide a training split by classes, at random but reproducibly.
+    """Divide a training split into classes to train on and a share that is held out, reproducibly.
 
     Each seed has its own division, so that a choice over several seeds does not depend on one. The
     order is that of digests of the names, so adding or removing a class moves no other class.
-
-    Args:
-        dataset: the training split.
-        share: of its classes, to be held out.
-        seed: of the run.
-
-    Returns:
-        the classes to train on, and those held out.
 
     Raises:
         UserError: if either would have fewer than two classes, or if every held-out class has a

@@ -34,39 +34,23 @@ _ENDLESS = "a sampler must go on endlessly, epoch after epoch"
 
 
 class Crops(NamedTuple):
-    """The part to crop from each image of a batch.
+    """The part to crop from each image of a batch."""
 
-    Attributes:
-        corners: int64 (N, 3): top and left in the image with its border, and 1 for mirrored.
-        height: of the crops.
-        width: of the crops.
-        pad: pixels of the black border.
-    """
-
-    corners: Tensor
+    corners: Tensor  # int64 (N, 3): top and left in the image with its border, and 1 for mirrored
     height: int
     width: int
-    pad: int = 0
+    pad: int = 0  # pixels of the black border
 
 
 class Batch(NamedTuple):
-    """A batch of training images.
+    """A batch of training images."""
 
-    Attributes:
-        iteration: its number, from 0.
-        indices: of its images in the data set.
-        state: of the sampler after it, to resume from.
-        images: uint8 (N, channels, height, width).
-        labels: int64 (N,).
-        crops: the crops still to be made of the images; None if there are none.
-    """
-
-    iteration: int
-    indices: list[int]
-    state: dict[str, Any]
-    images: Tensor
-    labels: Tensor
-    crops: Crops | None = None
+    iteration: int  # from 0
+    indices: list[int]  # of its images in the data set
+    state: dict[str, Any]  # of the sampler after it, to resume from
+    images: Tensor  # uint8 (N, channels, height, width)
+    labels: Tensor  # int64 (N,)
+    crops: Crops | None = None  # still to be made of the images
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the images, cropped there, and the labels on a device, without waiting for it."""
@@ -127,11 +111,7 @@ def centre_crops(dataset: ImageDataset, images: Images, indices: Sequence[int]) 
 
 
 def crop_each(images: Tensor, crops: Crops) -> Tensor:
-    """Crop images (N, C, H, W) on their device, by one gather that makes no GPU wait.
-
-    Shape:
-        (N, C, crops.height, crops.width)
-    """
+    """Crop images (N, C, H, W) on their device, by one gather that makes no GPU wait."""
 
     def count(stop: int) -> Tensor:
         return torch.arange(stop, device=images.device)
@@ -165,11 +145,7 @@ def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterato
 
 
 def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
-    """Yield the batches of a sampler, endlessly.
-
-    Raises:
-        UserError: if it ends, fails, or yields something that is not a batch of ``images`` images.
-    """
+    """Yield a sampler's batches endlessly; raise a UserError if it ends or gives something else."""
     name, count = type(sampler).__name__, 0
     with blaming(name):
         for given in sampler:
@@ -182,11 +158,7 @@ def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
 
 
 def first_batch(sampler: BatchSampler, images: int) -> list[int]:
-    """Return the first batch of a sampler, after checking that a checkpoint can hold its state.
-
-    Raises:
-        UserError: if the batch or the state is not valid.
-    """
+    """Return the first batch; raise a UserError if it, or the state to save, is not valid."""
     indices = next(drawn(sampler, images))
     try:
         fault = contracts.plain_state(sampler.state_dict())
@@ -198,11 +170,7 @@ def first_batch(sampler: BatchSampler, images: int) -> list[int]:
 
 
 def image_of(dataset: ImageDataset, index: int) -> Image.Image:
-    """Return an image of a data set.
-
-    Raises:
-        UserError: if the data set fails, or returns anything else.
-    """
+    """Return an image of a data set; raise a UserError if it fails or returns anything else."""
     name = type(dataset).__name__
     try:
         given = dataset[index]
@@ -293,10 +261,7 @@ class _TestSet(Dataset[Tensor]):
 def _in_memory(
     dataset: ImageDataset, wanted: Sequence[int], images: Images, border: int = 0
 ) -> Tensor | None:
-    """Return the images (N, C, H, W) to crop; None if each has to be decoded or scaled.
-
-    Wanted images that come from a file are checked.
-    """
+    """Return the images (N, C, H, W) to crop; None if each has to be decoded or scaled."""
     pixels = getattr(dataset, "images", None)
     if not isinstance(pixels, Tensor):
         return None

@@ -37,9 +37,7 @@ _LISTED = 5  # findings in an error
 def survey(name: str, root: str | None = None) -> Survey:
     """Check every file of a data set, by its ``survey`` or else its ``verify``.
 
-    Args:
-        name: as ``zoo list datasets`` shows it.
-        root: argument of the constructor; None gives none.
+    ``root`` is the argument of its constructor; None gives none.
 
     Raises:
         UserError: there is no such data set, or the folder has nothing of it.

@@ -37,11 +37,7 @@ def images_under(root: Path, folder: str | Path, stray: list[str]) -> list[str]:
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, sorted by name.
-
-    Raises:
-        UserError: it cannot be listed.
-    """
+    """Return the entries of a folder, sorted by name; raise a UserError if it cannot be listed."""
     try:
         with os.scandir(os.fspath(folder)) as found:
             return sorted(found, key=lambda entry: entry.name)

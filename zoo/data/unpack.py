@@ -96,12 +96,7 @@ def _refusal(name: str, why: str) -> _RefusedError:
 
 
 def _extract(archive: Path, tree: _Tree, reporter: Reporter) -> None:
-    """Write the members of the archive into the tree.
-
-    Raises:
-        UserError: the archive cannot be read, or is refused.
-        OSError: a file cannot be written.
-    """
+    """Write the members of the archive into the tree; raise a UserError if it is refused."""
     try:
         file = open_regular(archive)
     except (OSError, ValueError) as error:
@@ -128,11 +123,7 @@ def _bar(reporter: Reporter) -> AbstractContextManager[Progress]:
 
 @contextmanager
 def _reading(name: str = "") -> Iterator[None]:
-    """Turn any exception into the message that the archive cannot be read.
-
-    Raises:
-        _RefusedError: in place of any other exception.
-    """
+    """Raise a _RefusedError, which says that the archive cannot be read, for any exception."""
     try:
         yield
     except _RefusedError:
@@ -220,11 +211,7 @@ def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, _Open]]:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Split the name of a member.
-
-    Raises:
-        _RefusedError: on some system, it would not stay within the folder.
-    """
+    """Split a member's name; raise a _RefusedError if it would leave the folder on some system."""
     if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) < 0xE000 for c in name):
         raise _refusal(name, "has a name with control characters, or not in UTF-8")
     if name.startswith("/"):
@@ -251,12 +238,7 @@ class _Tree:
         self.folders: set[tuple[str, ...]] = set()
 
     def add(self, name: str, size: int, opening: _Open) -> None:
-        """Write a member.
-
-        Raises:
-            _RefusedError: it exceeds a limit, clashes with another, or cannot be read.
-            OSError: it cannot be written.
-        """
+        """Write a member; raise a _RefusedError if it is over a limit, clashes or is damaged."""
         parts = _parts(name)
         outer = parts[:-1] if opening else parts
         new = [outer[:i] for i in range(1, len(outer) + 1) if outer[:i] not in self.folders]

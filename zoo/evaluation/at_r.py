@@ -17,9 +17,7 @@ _CELLS = {"cpu": 2**22, "cuda": 2**26}  # cosines in memory at a time, 8 bytes e
 class AtR(NamedTuple):
     """Scores of the R nearest items of each query, where R is the number of others in its class.
 
-    Attributes:
-        average_precision: (queries,) float64 on the CPU, in the order given.
-        precision: (queries,) likewise; both are 0 for a query whose class has no other item.
+    They are (queries,) float64 on the CPU, in the order given; 0 if a class has no other item.
     """
 
     average_precision: Tensor
@@ -35,17 +33,10 @@ def at_r(
     gallery_labels: Array | None = None,
     block: int | None = None,
 ) -> AtR:
-    """Return the scores of the R nearest items of each query.
+    """Return the scores of the R nearest items of each query, given as (n, d) with labels (n,).
 
-    They are computed in float64, on the device of ``embeddings``, some queries at a time.
-
-    Args:
-        embeddings: (n, d) the queries.
-        labels: (n,) their classes.
-        gallery: (m, d) the items to retrieve from; without it, each query retrieves from the
-            others.
-        gallery_labels: (m,) their classes.
-        block: queries at a time; it affects only speed and memory.
+    They are computed in float64, on the device of ``embeddings``, ``block`` queries at a time.
+    Items are retrieved from the gallery, (m, d) with labels (m,), or else from the other queries.
 
     Raises:
         UserError: shapes or types do not match, or an embedding is NaN or infinite.
@@ -79,14 +70,9 @@ def at_r(
 
 
 def _at_r(queries: Items, gallery: Items, rows: Tensor, first: Tensor, size: int) -> Tensor:
-    """Return average precision and precision at R of some queries, (2, rows).
+    """Return average precision and precision at R of the queries in ``rows``, (2, rows).
 
-    Args:
-        queries: all of them.
-        gallery: the items to retrieve from.
-        rows: which of the queries.
-        first: the position in the gallery where the class of each begins.
-        size: the number of items of each of these classes there.
+    The class of each begins in the gallery at its ``first``, and has ``size`` items there.
     """
     cosine = queries.exact[rows] @ gallery.exact.T
     own = first[:, None] + torch.arange(size, device=rows.device)

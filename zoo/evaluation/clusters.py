@@ -18,15 +18,10 @@ SEED = 0  # for all runs, independent of their own seeds
 
 
 class Clusters(NamedTuple):
-    """A clustering.
+    """A clustering."""
 
-    Attributes:
-        of: (n,) the cluster of each item.
-        how: the library and the settings that made it.
-    """
-
-    of: NDArray[np.int64]
-    how: dict[str, Any]
+    of: NDArray[np.int64]  # (n,) the cluster of each item
+    how: dict[str, Any]  # the library and the settings that made it
 
 
 def clusters(embeddings: Array, labels: Array) -> Clusters:

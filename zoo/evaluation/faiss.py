@@ -19,10 +19,8 @@ def search(queries: Tensor, gallery: Tensor, k: int) -> Iterator[tuple[slice, Te
 
     ``queries`` (n, d) and ``gallery`` (m, d) are float32; ``scores`` and ``ids`` are (rows, k') on
     the device of ``queries``, where k' is less than k if the gallery or FAISS has no more. FAISS
-    runs on a GPU if the queries are there and its build supports it, else on the CPU.
-
-    Raises:
-        UserError: FAISS is not installed.
+    runs on a GPU if the queries are there and its build supports it, else on the CPU. Raises a
+    UserError if it is not installed.
     """
     index, longest = _index(gallery)
     k = min(k, len(gallery), longest)

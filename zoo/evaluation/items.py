@@ -94,7 +94,6 @@ def check_items(
     """Return vectors (n, d) as floats of 32 or 64 bits and labels (n,), on one device.
 
     Labels keep their integer type, see :func:`arrange`. Vectors are moved to the device of ``like``
-
     and must have its number of dimensions.
     """
     label_name = "labels" if like is None else f"{name}_labels"
@@ -121,11 +120,7 @@ def check_items(
 
 
 def check_labels(labels: Array, name: str = "labels") -> NDArray[Any]:
-    """Return labels (n,), of any integer type, as a NumPy array.
-
-    Raises:
-        UserError: they are something else.
-    """
+    """Return labels (n,) as a NumPy array; raise a UserError if they are not integers."""
     found = _tensor(labels, name)
     _check_labels(found, name)
     return found.cpu().numpy()

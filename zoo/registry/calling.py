@@ -19,15 +19,10 @@ def loss_of(
     names: tuple[str, str],
     when: str,
 ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
-    """Return the loss of some embeddings, and the mined indices; None without a miner.
+    """Return the loss of embeddings (N, d), and the mined indices; None without a miner.
 
-    Args:
-        loss: called like the losses of pytorch-metric-learning.
-        miner: called like its miners; None for all pairs.
-        embeddings: (N, d).
-        labels: (N,).
-        names: of the loss and the miner, for messages.
-        when: the time of the call, for messages.
+    Both are called like those of pytorch-metric-learning. ``names``, of the loss and the miner, and
+    ``when``, the time of the call, are for messages.
 
     Raises:
         UserError: if one of them fails, or returns something unusable.

@@ -219,11 +219,7 @@ def problems(
 ) -> list[Misfit]:
     """Return what is wrong with a name and its arguments, without building anything.
 
-    Args:
-        kind: the kind of component.
-        name: its name.
-        arguments: the user's arguments.
-        runtime: names that the runtime will supply; by default all those of this kind.
+    ``runtime`` are the names that the runtime will supply; by default all those of this kind.
     """
     try:
         target, bound = _resolve(kind, name)
@@ -397,12 +393,7 @@ class _BrokenError(UserError):
 
 
 def _variants(claim: _Claim, target: Any) -> list[str]:
-    """Return the members of a family, as its class lists them.
-
-    Raises:
-        _BrokenError: if it cannot.
-        UserError: raised by the class itself, for example about a missing package.
-    """
+    """Return the members of a family; raise a _BrokenError, or the class's own UserError."""
     try:
         return [str(member) for member in target.variants()]
     except UserError:

@@ -55,11 +55,8 @@ def module(given: Any) -> str | None:
 def mined(given: Any, images: int | None = None, labels: Tensor | None = None) -> str | None:
     """Return what is wrong with what a miner gave.
 
-    Args:
-        given: what it gave.
-        images: the number of images; if it is given, the indices are checked, which makes a GPU
-            wait.
-        labels: of the images; if they are given, positives must share one and negatives must not.
+    With the number of ``images``, the indices are checked, which makes a GPU wait; with their
+    ``labels``, positives must share one and negatives must not.
     """
     fault = _form_of_mined(given, images)
     return fault if fault or labels is None else _mined_labels(given, labels)

@@ -55,12 +55,7 @@ class Spec(NamedTuple):
 
 
 def place_of(parameter: Parameter, owner: str) -> NestedArgument | None:
-    """Return what components an argument of a constructor takes; None if it takes none.
-
-    Args:
-        parameter: the argument.
-        owner: the kind of the component that is constructed.
-    """
+    """Return the components that an argument takes in a class of kind ``owner``, or None."""
     annotation, default = parameter.annotation, parameter.default
     if annotation in (inspect.Parameter.empty, Any):
         kind = _BY_NAME.get(parameter.name) if default in (REQUIRED, None) else None
@@ -94,11 +89,8 @@ def rewrite(
 ) -> dict[str, Any]:
     """Return arguments in which each component is replaced by the result of ``make``.
 
-    Args:
-        target: the class that takes the arguments.
-        kind: its kind.
-        arguments: as written; objects that are already built stay as they are.
-        make: called with the keys of a component within the arguments, and its spec.
+    It is called with the keys of the component within the arguments, and its spec. Objects that are
+    already built stay as they are.
     """
     found = places(target, kind, arguments)
     return {

@@ -36,13 +36,8 @@ def rehearse(
 ) -> None:
     """Compute a loss and its gradient for made-up embeddings of images with the given labels.
 
-    Args:
-        loss: used only here, as its state may change.
-        miner: picks pairs, or None. They must agree with the labels, unless its
-            ``expected_failures`` has ``check_labels``.
-        size: of an embedding.
-        labels: (N,) on the device of the training.
-        names: of the loss and the miner, for messages.
+    The state of the loss may change. The pairs of the miner must agree with the labels, unless its
+    ``expected_failures`` has ``check_labels``. The names are those of the loss and the miner.
 
     Raises:
         UserError: names the component and what it did or returned.
@@ -62,11 +57,7 @@ def rehearse(
 def _two_steps(
     loss: nn.Module, miner: Any, size: int, labels: Tensor, names: tuple[str, str], when: str
 ) -> tuple[Tensor, ...] | None:
-    """Compute the loss and its gradient twice, as some losses fail only in the second step.
-
-    Returns:
-        the indices mined in the second step.
-    """
+    """Compute loss and gradient twice, as some losses fail only then; return what was mined."""
     generator = torch.Generator().manual_seed(0)
     mined = None
     for step in ("", " for the second time"):
@@ -97,14 +88,10 @@ def check_call(loss: nn.Module, name: str, mined: bool) -> None:
 
 
 def faults(loss: Any, miner: Any, size: int | None) -> list[_Fault]:
-    """Return why a loss and a miner of a config cannot be trained with, and the keys concerned.
+    """Return why a checked loss and miner cannot be trained with, and the keys concerned.
 
     Only components of pytorch-metric-learning, and our miners, are built; others wait for the run.
-
-    Args:
-        loss: the section of the config, already checked.
-        miner: likewise, or None.
-        size: of an embedding; None if only the built network shows it.
+    ``size`` is that of an embedding; None if only the built network shows it.
     """
     sections = {"losses": loss, "miners": miner}
     if _largest([loss, miner]) > _MOST:

@@ -19,19 +19,12 @@ _NO_SENTENCE = re.compile(r"^(?:[\w #]*:|[-=*#].*|\W*|\w+://\S*)$")
 
 
 class Text(NamedTuple):
-    """What the source of a class shows, including what is visibly wrong with its module.
+    """What the source of a class shows, including what is visibly wrong with its module."""
 
-    Attributes:
-        summary: first line of the docstring.
-        facts: class attributes that are text, such as ``paper``.
-        arguments: names that its own constructor takes.
-        broken: why it cannot be used.
-    """
-
-    summary: str = ""
-    facts: Mapping[str, str] = MappingProxyType({})
-    arguments: tuple[str, ...] = ()
-    broken: str | None = None
+    summary: str = ""  # first line of the docstring
+    facts: Mapping[str, str] = MappingProxyType({})  # text attributes, such as ``paper``
+    arguments: tuple[str, ...] = ()  # of its own constructor
+    broken: str | None = None  # why it cannot be used
 
 
 def read(target: str) -> Text:
@@ -163,11 +156,7 @@ def _tree(path: Path, changed: int, size: int) -> ast.Module:
 
 
 def _definition(module: str, name: str) -> tuple[str, ast.AST]:
-    """Return the definition of a module's name and the module that has it, following imports.
-
-    Raises:
-        ValueError: if it is not defined exactly once.
-    """
+    """Return a name's only definition, following imports, and its module; or raise a ValueError."""
     path = _find_source(module)
     found: list[tuple[str, ast.AST]] = []
     for node in _parsed(path).body if path else []:

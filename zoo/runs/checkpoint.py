@@ -24,12 +24,8 @@ def encoded(state: dict[str, Any]) -> bytes:
 def read(path: Path, mmap: bool = False) -> dict[str, Any] | None:
     """Return a checkpoint, on the CPU, whichever run it is of; None if there is no file.
 
-    Args:
-        path: the file.
-        mmap: read only the parts that are used, without a check for damage.
-
-    Raises:
-        UserError: if the file is not a checkpoint, or damaged.
+    With ``mmap``, only the parts that are used are read, without a check for damage. Raises a
+    UserError if the file is not a checkpoint, or damaged.
     """
     import torch
 
@@ -53,11 +49,7 @@ def read(path: Path, mmap: bool = False) -> dict[str, Any] | None:
 
 
 def _check_sums(path: Path) -> None:
-    """Compare each part of a checkpoint with its checksum, which torch does not do.
-
-    Raises:
-        ValueError: a part is damaged.
-    """
+    """Raise a ValueError if a part differs from its checksum, which torch does not compare."""
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:

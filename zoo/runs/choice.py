@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def note(records: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return how an experiment was chosen; None if no classes were held out.
-
-    Args:
-        records: one for each seed.
-    """
+    """Return how the runs of an experiment were chosen; None if no classes were held out."""
     validation = records[0].get("validation")
     if validation is None:
         return None

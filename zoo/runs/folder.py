@@ -174,22 +174,14 @@ class RunFolder:
                 )
 
     def clear(self) -> None:
-        """Delete the run in the folder, but not its config.
-
-        Raises:
-            UserError: if something else is in the way.
-        """
+        """Delete the run in the folder, but not its config; raise a UserError if that fails."""
         self._written.clear()
         for name in _FILES:
             with writing(self.path / name):
                 (self.path / name).unlink(missing_ok=True)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all; remember its digest if a record will hold it.
-
-        Raises:
-            UserError: if that is impossible: the disk is full, or permission is missing.
-        """
+        """Write a file whole or raise a UserError; remember its digest if a record will hold it."""
         if name in _BELONGING:
             self._written[name] = hashlib.sha256(data).hexdigest()
             self._forget(name, self._written[name])
@@ -229,20 +221,12 @@ class RunFolder:
         return state
 
     def reached(self) -> int:
-        """Return the iteration of the checkpoint; 0 if there is none.
-
-        Raises:
-            UserError: if the file is not a checkpoint.
-        """
+        """Return the checkpoint's iteration; 0 without one. Raise a UserError if it is damaged."""
         state = self.load_checkpoint(mmap=True)
         return 0 if state is None else int(state["iteration"])
 
     def append(self, record: dict[str, Any]) -> None:
-        """Append a line to the metrics.
-
-        Raises:
-            UserError: if that is impossible: the disk is full, or permission is missing.
-        """
+        """Append a line to the metrics; raise a UserError if the file cannot be written."""
         path = self.path / METRICS
         with writing(path), path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record) + "\n")
@@ -288,8 +272,7 @@ class RunFolder:
     def finish(self, result: dict[str, Any], ranks: Any, labels: Any) -> dict[str, Any]:
         """Write ranks and labels of the queries, then the result, which marks the run as finished.
 
-        Returns:
-            the result as it was written, with the digests of all files that belong to it.
+        Returns the result as it was written, with the digests of all files that belong to it.
         """
         import numpy as np
 
@@ -397,12 +380,8 @@ class RunFolder:
         self._check_run(VALIDATION, candidate, config)
         self._compare(CONFIG, candidate)
         if candidate.get(identity.FILES):
-            self._check_config(candidate)
+            self._check_run(VALIDATION, candidate, self.config())
         return candidate
-
-    def _check_config(self, candidate: dict[str, Any]) -> None:
-        """Refuse a record of held-out classes whose run is not that of the config beside it."""
-        self._check_run(VALIDATION, candidate, self.config())
 
     def _check_run(self, name: str, record: dict[str, Any], config: Config | None) -> None:
         """Refuse a record of another run than the expected one."""
@@ -425,11 +404,7 @@ class RunFolder:
         return {**record, identity.FILES: found | written}
 
     def _check_digest(self, name: str) -> None:
-        """Refuse a file that does not belong to the record of the run.
-
-        Raises:
-            UserError: the file does not belong to it, or the record cannot be read.
-        """
+        """Raise a UserError if a file does not belong to the record of the run."""
         for record, model in ((RESULT, ResultRecord), (VALIDATION, CandidateRecord)):
             if (self.path / record).is_file():
                 self._compare(name, records.read(self.path / record, model))

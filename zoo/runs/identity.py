@@ -27,21 +27,13 @@ def seal(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_seal(record: Mapping[str, Any]) -> None:
-    """Refuse a record that was changed after it was sealed; old records have no seal and pass.
-
-    Raises:
-        ValueError: it was changed.
-    """
+    """Raise a ValueError if a record was changed after it was sealed; old records have no seal."""
     if (SEAL in record or FILES in record) and record != seal(record):
         raise ValueError("it is no longer what the run wrote")
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of those files that exist, by name.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the digests of those files that exist, by name; raise an OSError if that fails."""
     return {name: file_digest(folder / name) for name in names if (folder / name).is_file()}
 
 

@@ -25,11 +25,7 @@ def plugins_of(config: Config) -> dict[str, str]:
 
 
 def check_there(run: RunFolder, kind: Kind, name: str) -> None:
-    """Refuse to continue without a component that the network or the images of a run need.
-
-    Raises:
-        UserError: it is not available; the message names its package, if that is known.
-    """
+    """Raise a UserError that says how to get a component that a run needs, unless it is there."""
     if not registry.is_there(kind, name):
         what = registry.noun_of(kind)
         raise UserError(

@@ -123,15 +123,10 @@ def found_at(place: OpenedFolder, folder: Path) -> Path | None:
 def write(
     place: Path, names: list[str], neighbours: Neighbours, about: About, reporter: Reporter
 ) -> Meta:
-    """Write an index into its folder; an existing index stays valid until the last step.
+    """Write an index and return its facts; an existing index stays valid until the last step.
 
-    Waits for another process that writes it, and removes files of earlier builds.
-
-    Returns:
-        ``about``, with the files.
-
-    Raises:
-        UserError: if it cannot be written, or something else has come into the folder.
+    Waits for another process that writes it, and removes files of earlier builds. Raises a
+    UserError if it cannot be written, or something else has come into the folder.
     """
     try:
         with alone(place / META, reporter):
@@ -186,11 +181,7 @@ def _remove_others(place: Path) -> None:
 
 
 def read(place: Path, device: torch.device) -> tuple[Meta, list[str], Neighbours]:
-    """Return the facts of an index, its names and its vectors; digests are checked first.
-
-    Raises:
-        UserError: if there is no index, or it is damaged.
-    """
+    """Return an index's facts, names and vectors; raise a UserError if it is missing or damaged."""
     meta = read_meta(place)
     try:
         if meta.index.sha256 is None:
@@ -225,11 +216,7 @@ def _neighbours(path: Path, meta: Meta, device: torch.device) -> Neighbours:
 
 
 def read_meta(place: Path) -> Meta:
-    """Return the facts of an index.
-
-    Raises:
-        UserError: if there is no index, or it is damaged.
-    """
+    """Return the facts of an index; raise a UserError if there is none, or it is damaged."""
     path = place / META
     shown = printable(str(place))
     try:
@@ -247,12 +234,7 @@ def read_meta(place: Path) -> Meta:
 
 
 def _content(path: Path) -> Any:
-    """Return the content of ``meta.json`` in the current format, after checking its seal.
-
-    Raises:
-        OSError: if it cannot be read.
-        ValueError: if it is damaged.
-    """
+    """Return ``meta.json`` in the current format; raise a ValueError if its seal is wrong."""
     content = json.loads(read_bytes(path, _MOST_META))
     if not isinstance(content, dict):
         return content
@@ -293,11 +275,7 @@ def damaged(path: Path, why: str) -> UserError:
 
 
 def check_place(place: Path) -> None:
-    """Refuse a folder that cannot take an index, before hours of work.
-
-    Raises:
-        UserError: if it has other files, or cannot be written.
-    """
+    """Raise a UserError, before hours of work, if a folder has other files or cannot be written."""
     shown = printable(str(place))
     with writing(place):
         try:

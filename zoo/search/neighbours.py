@@ -45,37 +45,21 @@ _AT_ONCE = 1 << 20  # bytes per read or write
 
 
 class Trial(NamedTuple):
-    """The recall at one value of the search parameter.
+    """The recall at one value of the search parameter."""
 
-    Attributes:
-        value: of ``nprobe`` (lists that are searched) or ``efSearch`` (items that are compared).
-        recall: share of the ten nearest that are found.
-    """
-
-    value: int
-    recall: float
+    value: int  # of ``nprobe`` (lists that are searched) or ``efSearch`` (items that are compared)
+    recall: float  # share of the ten nearest that are found
 
 
 class Found(NamedTuple):
-    """Neighbours, nearest first.
+    """Neighbours, nearest first; -infinity and -1 where an approximate index found too few."""
 
-    Attributes:
-        cosines: float64 (queries, k); minus infinity where an approximate index found too few.
-        positions: int64 (queries, k), in the order in which vectors were added; -1 likewise.
-    """
-
-    cosines: NDArray[np.float64]
-    positions: NDArray[np.int64]
+    cosines: NDArray[np.float64]  # (queries, k)
+    positions: NDArray[np.int64]  # (queries, k), in the order in which vectors were added
 
 
 class Neighbours:
-    """A searchable set of vectors.
-
-    Args:
-        index: a FAISS index with the vectors.
-        kind: the kind of index.
-        device: where to search; a GPU is used if FAISS and the kind support it.
-    """
+    """The vectors of a FAISS index, searched on a GPU if FAISS and the kind support it."""
 
     def __init__(self, index: Any, kind: Kind, device: torch.device) -> None:
         self.kind: Kind = kind
@@ -107,12 +91,7 @@ class Neighbours:
 
     @classmethod
     def read(cls, path: Path, kind: Kind, device: torch.device) -> Neighbours:
-        """Return the index in a file.
-
-        Raises:
-            OSError: if there is no such file.
-            UserError: if it is not a readable index.
-        """
+        """Return the index in a file; raise a UserError if there is none that can be read."""
         faiss = evaluation_faiss.module("a search")
         try:
             # FAISS cannot open non-ASCII paths on Windows, or paths that are not text anywhere.
@@ -127,11 +106,7 @@ class Neighbours:
             ) from error
 
     def write(self, file: BinaryIO) -> None:
-        """Write the index to an open file, for :meth:`read`.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
+        """Write the index to an open file, for :meth:`read`; raise an OSError if that fails."""
         faiss = evaluation_faiss.module("an index")
         try:
             faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write, _AT_ONCE))

@@ -25,27 +25,16 @@ _INK, _FAINT, _OWN, _PAPER, _EMPTY = "#1a1a1a", "#5f5f5f", "#0b62a4", "#ffffff",
 
 
 class Picture(NamedTuple):
-    """An image on the sheet.
+    """An image on the sheet."""
 
-    Attributes:
-        path: the image file.
-        title: the first line below it.
-        name: folder and file, for the second and the third line; shortened in the middle if long.
-        marked: whether the title is highlighted, for a query that found itself.
-    """
-
-    path: Path
-    title: str
-    name: str
-    marked: bool = False
+    path: Path  # the image file
+    title: str  # the first line below it
+    name: str  # folder and file, for the next two lines; shortened in the middle if long
+    marked: bool = False  # the title is highlighted: a query found itself
 
 
 def check_ending(path: Path) -> None:
-    """Refuse a file that Pillow cannot write, before anything is searched.
-
-    Raises:
-        UserError: if its ending is not that of an image, or its folder cannot be written.
-    """
+    """Raise a UserError, before a search, if a file cannot be written or its format is unknown."""
     Image.init()
     known = Image.registered_extensions()
     if known.get(path.suffix.lower()) not in Image.SAVE:
@@ -54,12 +43,9 @@ def check_ending(path: Path) -> None:
 
 
 def draw(path: Path, rows: Sequence[tuple[Picture, Sequence[Picture]]], max_pixels: int) -> None:
-    """Write a sheet with a row for each query and its hits.
+    """Write a sheet with a row for each query and its hits; raise a UserError if that fails.
 
     An image that cannot be read is drawn as an empty square.
-
-    Raises:
-        UserError: if the file cannot be written.
     """
     rows = rows[:MOST_ROWS]
     across = min(_PER_LINE, max((len(hits) for _, hits in rows), default=1)) or 1

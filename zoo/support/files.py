@@ -38,12 +38,9 @@ if sys.platform != "win32":
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading, or a link to one.
+    """Open a regular file for reading, or a link to one; raise an OSError if that is impossible.
 
     FIFOs, which would wait for a writer, and devices, which may never end, are refused.
-
-    Raises:
-        OSError: there is no such file, it cannot be read, or it is not a regular file.
     """
     # O_NONBLOCK: the file could become a FIFO between the check of the path and the opening.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -70,11 +67,7 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str], at_most: int) -> bytes:
-    """Return the content of a regular file of at most ``at_most`` bytes.
-
-    Raises:
-        OSError: the file cannot be read, is not a regular file, or is larger.
-    """
+    """Return a regular file's bytes; raise an OSError if it is unreadable or over ``at_most``."""
     with open_regular(path) as file:
         data = file.read(at_most + 1)
     if len(data) > at_most:
@@ -110,11 +103,7 @@ def read_json(path: str | os.PathLike[str], at_most: int = MOST_TEXT) -> Any:
 
 
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """Return the array in an ``.npy`` file; one that claims more than the file holds is refused.
-
-    Raises:
-        Exception: of any kind, which NumPy raises for damaged files.
-    """
+    """Return the array in an ``.npy`` file; raise any exception if it is damaged or too short."""
     import numpy as np
 
     check_regular(path)
@@ -128,11 +117,7 @@ def check_stored(path: str | os.PathLike[str]) -> None:
     """Refuse a zip file that unpacks to more than its own size, before anything in it is read.
 
     torch.save and np.savez store their parts uncompressed. Parts that are compressed or overlap
-    could take any amount of memory.
-
-    Raises:
-        OSError: the file cannot be read, or is not a regular file.
-        ValueError, zipfile.BadZipFile: it is refused, or is not a zip file.
+    could take any amount of memory. Raises an OSError, a ValueError or a zipfile.BadZipFile.
     """
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         parts = archive.infolist()
@@ -156,10 +141,8 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a temporary file beside ``path``, flush it to the disk and rename it to ``path``.
 
     However the process ends, the old or the new file is there, also if other processes write it at
-    the same time. A temporary file left by SIGKILL is removed by :func:`remove_left_over`.
-
-    Raises:
-        OSError: it cannot be written; nothing is left behind.
+    the same time. A temporary file left by SIGKILL is removed by :func:`remove_left_over`. Raises
+    an OSError if it cannot be written; nothing is then left behind.
     """
     temporary, file = _open_temporary(path)
     try:
@@ -209,10 +192,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     """Let one process at a time replace files of a folder that belong together.
 
     Meant for moments: it leaves no lock file and does not report the wait. Windows and some network
-    disks cannot lock folders; there it has no effect.
-
-    Raises:
-        OSError: there is no such folder.
+    disks cannot lock folders; there it has no effect. Raises an OSError if there is no such folder.
     """
     if sys.platform == "win32":
         yield
@@ -231,10 +211,7 @@ def alone(path: Path, reporter: Reporter, way_out: str = "") -> Iterator[None]:
     """Create the folder of ``path``, and let no other process write ``path`` in the meantime.
 
     Waits for a process that is writing it. The empty lock file ``.<name>.lock`` stays: removing it
-    would let two processes in.
-
-    Raises:
-        UserError: the folder cannot be written.
+    would let two processes in. Raises a UserError if the folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -255,8 +232,7 @@ def alone(path: Path, reporter: Reporter, way_out: str = "") -> Iterator[None]:
 def check_folder(path: Path) -> None:
     """Check before hours of work that a file can be written, and remove left-over temporary files.
 
-    Raises:
-        UserError: its folder does not exist or cannot be written, or it is a folder itself.
+    Raises a UserError if its folder does not exist or cannot be written, or it is a folder itself.
     """
     shown = printable(str(path))
     with writing(path):

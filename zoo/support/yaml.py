@@ -89,13 +89,9 @@ class Node:
 
 
 def read(path: Path, file: str, problems: list[Problem], *, pipe: bool = False) -> Node | None:
-    """Read a file; return None if it cannot be read or parsed.
+    """Read a file, named ``file`` in messages; add a problem and return None if that fails.
 
-    Args:
-        path: the file.
-        file: its name in messages.
-        problems: the list to which problems are added.
-        pipe: whether it may be a pipe, which is read until its writer closes it.
+    A ``pipe`` is read until its writer closes it.
     """
     from zoo.support.files import open_regular  # which needs this module
 
@@ -119,12 +115,7 @@ def parse(
 ) -> Node | None:
     """Parse a text; add a problem and return None if that fails.
 
-    Args:
-        text: the YAML.
-        file: its name in messages.
-        problems: the list to which problems are added.
-        place: the place to report for all of it, if its lines do not count.
-        keys: the keys of the value in the config.
+    Problems are at ``keys`` of the config, and at ``place`` if the lines of the text do not count.
     """
     try:
         root = yaml.compose(text, _Loader)

@@ -85,11 +85,7 @@ def embed_folder(
 
 
 def images_of(folder: str | Path) -> tuple[Path, list[str]]:
-    """Return a folder, resolved, and the sorted names of the images in it.
-
-    Raises:
-        UserError: there is no such folder, or no image in it.
-    """
+    """Return a resolved folder and its images' sorted names; raise a UserError if it has none."""
     shown = printable(str(folder))
     try:
         root = Path(folder).expanduser().resolve()
@@ -120,10 +116,8 @@ def embed_files(
     """Return the embeddings of files, each ``root / name``, prepared like the test images.
 
     One batch of images is in memory at a time. For another device than the CPU, processes decode
-    ahead; on a CPU, whose cores the network needs too, threads decode each batch.
-
-    Raises:
-        UserError: images that are not scaled differ in size; an embedding is NaN or infinite.
+    ahead; on a CPU, whose cores the network needs too, threads decode each batch. Raises a
+    UserError if images that are not scaled differ in size, or an embedding is NaN or infinite.
     """
     size = batch_size or model.config.evaluate.batch_size
     workers = _workers(model.device)
@@ -152,11 +146,7 @@ def embed_queries(
     max_pixels: int = MAX_PIXELS,
     reporter: Reporter,
 ) -> Gathered:
-    """Return the embeddings of single files, named as they were given.
-
-    Raises:
-        UserError: none of them can be read.
-    """
+    """Embed single files, which keep the names given; raise a UserError if none can be read."""
     names = [str(path) for path in paths]
     found = embed_files(
         model, Path(), names, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
@@ -168,11 +158,7 @@ def embed_queries(
 
 
 def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int], str]) -> None:
-    """Refuse embeddings (N, d) that are NaN or infinite.
-
-    Raises:
-        UserError: there are some; the message names the first image.
-    """
+    """Raise a UserError that names the first image if embeddings (N, d) are NaN or infinite."""
     finite = np.isfinite(embeddings).all(1)
     if not finite.all():
         first = printable(name(int(finite.argmin())))
@@ -183,11 +169,7 @@ def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int
 
 
 def save(path: Path, model: Network, found: Gathered) -> None:
-    """Write embeddings as an .npz file, which loads with ``allow_pickle=False``.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Write an .npz that loads with ``allow_pickle=False``; raise a UserError if that fails."""
     about = {
         "run": str(model.folder.path.resolve()),
         "digest": model.config.digest(),

@@ -47,10 +47,8 @@ class GivenImages:
 def in_a_list(images: Any) -> tuple[Sequence[Any], bool]:
     """Return images as a sequence, and whether a single image was given.
 
-    An array of four dimensions holds several.
-
-    Raises:
-        UserError: it is neither an image nor an ordered collection of images.
+    An array of four dimensions holds several. Raises a UserError for anything but an image or an
+    ordered collection of images.
     """
     if isinstance(images, np.ndarray) and images.ndim == 4:
         return cast(Sequence[Any], images), False

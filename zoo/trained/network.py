@@ -49,11 +49,6 @@ class Embedded(NamedTuple):
 class Trained:
     """The network of a run: a callable from images to embeddings.
 
-    Args:
-        folder: of the run.
-        config: what it was trained with.
-        embedder: the network, on its device.
-
     Attributes:
         folder: of the run.
         config: what it was trained with.
@@ -288,11 +283,7 @@ def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
 
 
 def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:
-    """Return the network of a config; of its components, only the backbone is looked up.
-
-    Raises:
-        UserError: the backbone is not available, or does not take the arguments of the config.
-    """
+    """Return the network of a config, or raise a UserError; only the backbone is looked up."""
     check_there(folder, "backbones", config.model.backbone.name)
     try:
         return experiment.build_embedder(config, device)

@@ -13,8 +13,7 @@ from zoo.errors import UserError
 def choose_device(name: str) -> torch.device:
     """Return the device that a config names; auto is CUDA if available, else the CPU.
 
-    Raises:
-        UserError: if there is no such device.
+    Raises a UserError if there is no such device.
     """
     if not re.fullmatch(DEVICE, name):
         raise UserError(f"device {name!r}: give auto, cpu, mps, cuda, or cuda:0 and so on")

@@ -27,11 +27,7 @@ _OWES = ("feature_dims", "preprocess")
 class Preprocessor(nn.Module):
     """Converts the bytes of a data set to a backbone's input, on the images' device.
 
-    Args:
-        preprocess: what the backbone expects.
-
-    Shape:
-        uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray, to floats (N, planes, H, W).
+    uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray become floats (N, planes, H, W).
 
     Raises:
         UserError: ``preprocess`` contradicts itself; images have another type or shape.

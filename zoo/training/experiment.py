@@ -182,11 +182,7 @@ def _rehearse(experiment: Experiment, size: int) -> None:
 
 
 def _first_batch(experiment: Experiment, labels: NDArray[np.int64]) -> list[int]:
-    """Return the indices of a first batch, or some others if the sampler needs the network.
-
-    Raises:
-        UserError: if the batch is not valid, or a checkpoint cannot hold the sampler's state.
-    """
+    """Return the indices of a first batch, or some others if the sampler needs the network."""
     config = experiment.config
     assert config.sampler is not None
     if getattr(experiment.sampler, "draws_late", False):

@@ -43,19 +43,12 @@ def embed(
 
 
 class Evaluation(NamedTuple):
-    """What was measured on a data set.
+    """What was measured on a data set."""
 
-    Attributes:
-        recall: of the embeddings; if there are several levels, of all together.
-        of_features: of the pooled features; None if not requested.
-        of_levels: of the embeddings of each level, if there are several.
-        measured: other measures that the config requests, of the embeddings.
-    """
-
-    recall: Recall
-    of_features: Recall | None
-    of_levels: dict[str, Recall]
-    measured: Measured
+    recall: Recall  # of the embeddings; if there are several levels, of all together
+    of_features: Recall | None  # pooled; None if not requested
+    of_levels: dict[str, Recall]  # of each level's embeddings, if there are several
+    measured: Measured  # other measures that the config requests
 
 
 def evaluate(
