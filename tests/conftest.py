@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+import numpy as np
 import pytest
 
 os.environ.pop("COLUMNS", None)  # tables are as wide as without a terminal, wherever tests run
@@ -31,3 +32,25 @@ def command(monkeypatch, capsys):
         return end.value.code or 0, said.out, said.err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def cache_of_few_glyphs(tmp_path_factory):
+    """A cache folder with the first 200 classes of glyphs only: a run takes a third of the time."""
+    from zoo.datasets import glyphs
+
+    whole = glyphs._load()
+    few = whole._replace(codes=whole.codes[:200], counts=whole.counts[:200])
+    few = few._replace(images=whole.images[: few.counts.sum()])
+    folder = tmp_path_factory.mktemp("few_glyphs")
+    name = f"glyphs-{glyphs._key(glyphs._find_faces())}.npz"
+    np.savez(folder / name, **few._asdict())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few_glyphs(cache_of_few_glyphs):
+    """Let the data set of glyphs be small in a module, in this process and in those it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_CACHE", str(cache_of_few_glyphs))
+        yield
