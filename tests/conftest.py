@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -54,3 +55,37 @@ def few_glyphs(cache_of_few_glyphs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_CACHE", str(cache_of_few_glyphs))
         yield
+
+
+@pytest.fixture(scope="session")
+def run_made_once(tmp_path_factory):
+    """The folder of a small finished run, with photographs two folders up; not to be changed."""
+    from finished import run_on_photographs
+
+    return run_on_photographs(tmp_path_factory.mktemp("made_once"))
+
+
+@pytest.fixture(scope="module")
+def finished_run(run_made_once, tmp_path_factory):
+    """A copy of it for a module, which may change it."""
+    return _copied(run_made_once, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def noisy_run_made_once(tmp_path_factory):
+    """The folder of a run of small_run.py; not to be changed."""
+    from small_run import small_run
+
+    return small_run(tmp_path_factory.mktemp("noisy"))
+
+
+@pytest.fixture(scope="module")
+def noisy_run(noisy_run_made_once, tmp_path_factory):
+    """A copy of it for a module, which may change it."""
+    return _copied(noisy_run_made_once, tmp_path_factory)
+
+
+def _copied(run, tmp_path_factory):
+    """Return a copy of the folder of a run, with a copy of the photographs two folders up."""
+    here = shutil.copytree(run.parents[1], tmp_path_factory.mktemp("copy") / "here")
+    return here / "runs" / run.name
