@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats
-from small_run import downgrade_to_0_1_0, small_run
+from small_run import downgrade_to_0_1_0
 
 import zoo
 from zoo.comparing import significance, table
@@ -183,8 +183,8 @@ def test_one_run_that_kept_its_classes_is_enough(tmp_path):
     assert compared(a, b).at[0].classes is None
 
 
-def test_a_run_of_before_asks_its_data_set(tmp_path):
-    run = RunFolder(downgrade_to_0_1_0(small_run(tmp_path)))
+def test_a_run_of_before_asks_its_data_set(noisy_run):
+    run = RunFolder(downgrade_to_0_1_0(noisy_run))
     kept = compared(run, run, [1]).at[0].classes
     (run.path / "labels.npy").unlink()
     assert compared(run, run, [1]).at[0].classes == kept

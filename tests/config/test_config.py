@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import subprocess
@@ -25,6 +26,12 @@ TABLE = yaml.safe_load((TESTS / "config" / "malformed_configs.yaml").read_text("
 CONFIGS = ROOT / "configs"
 # What a config leaves to the user.
 NEEDED = {name: ["dataset.root=photographs"] for name in shipped() if name.endswith("_folder")}
+
+
+@functools.cache
+def variants(name: str) -> list[Any]:
+    """Return what a shipped config gives, loaded once for all tests."""
+    return load_all(name, NEEDED.get(name, []))
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +67,7 @@ def test_a_guess_is_what_would_be_loaded(name):
     """Two losses inherit PML's constructor, which passes arguments on."""
     settings = NEEDED.get(name, [])
     found = loading.guess(name, settings)
-    several = len(load_all(name, settings)) > 1
+    several = len(variants(name)) > 1
     unknown = several or name.startswith(("spectral_clust", "prototypical"))
     assert found == (None if unknown else load(name, settings))
 
@@ -557,7 +564,7 @@ def test_resolved_is_plain_and_in_order():
 
 @pytest.mark.parametrize("name", shipped())
 def test_round_trip_of_shipped_configs(name):
-    for variant in load_all(name, NEEDED.get(name, [])):
+    for variant in variants(name):
         got = variant.config
         write("again.yaml", dump(got))
         again = load("again.yaml")
@@ -660,7 +667,7 @@ def test_shipped_configs():
 @pytest.mark.parametrize("name", shipped())
 def test_shipped_config_loads_by_any_of_its_names(name):
     needed = NEEDED.get(name, [])
-    got = load_all(name, needed)
+    got = variants(name)
     assert {variant.config.name for variant in got} == {name.rpartition("/")[2]}
     assert load_all(f"{name}.yaml", needed) == load_all(f"configs/{name}.yaml", needed) == got
     assert load_all(CONFIGS / f"{name}.yaml", needed) == got

@@ -13,6 +13,8 @@ from zoo.base import Count
 from zoo.config import load, shipped
 from zoo.progress import Reporter
 
+pytestmark = pytest.mark.usefixtures("few_glyphs")
+
 SHORT = {"cub": "cub200", "cars": "cars196", "sop": "sop"}  # at the end of a config's name
 SINGLE = [name for name in shipped() if not name.startswith("ablation/")]
 BENCHMARKS = [name for name in SINGLE if name.rpartition("_")[2] in SHORT]

@@ -10,6 +10,8 @@ import sys
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.usefixtures("few_glyphs")
+
 EXAMPLE = ROOT / "examples" / "cosine-contrastive"
 
 

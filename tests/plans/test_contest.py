@@ -21,6 +21,7 @@ from zoo.plans.live import figures
 from zoo.progress import Reporter
 from zoo.runs.folder import RESULT, VALIDATION
 
+pytestmark = pytest.mark.usefixtures("few_glyphs")
 QUIET = Reporter(quiet=True)
 
 # Stands in for zoo.plans.process: scale and seed say how good a run is on held-out classes.

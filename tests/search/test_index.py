@@ -35,13 +35,13 @@ BIRDS = SHARED / "data" / "birds"
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    return tmp_path_factory.mktemp("here")
+def here(finished_run):
+    return finished_run.parents[1]
 
 
 @pytest.fixture(scope="module")
-def run(here):
-    return run_on_photographs(here)
+def run(finished_run):
+    return finished_run
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from rich import console as of_rich
-from small_run import small_run
 
 import zoo
 from zoo import runner
@@ -23,8 +22,8 @@ QUIET = Reporter(quiet=True)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return small_run(tmp_path_factory.mktemp("notebook"))
+def run(noisy_run):
+    return noisy_run
 
 
 @pytest.fixture(scope="module")

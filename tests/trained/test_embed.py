@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
-from finished import QUIET, run_on_photographs
+from finished import QUIET
 from replicas import save_photo
 
 import zoo
@@ -20,8 +21,8 @@ from zoo.trained import files, network
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return run_on_photographs(tmp_path_factory.mktemp("run"))
+def run(finished_run):
+    return finished_run
 
 
 @pytest.fixture
@@ -194,9 +195,9 @@ def test_images_of_many_sizes_for_a_run_that_scales_nothing(run, photos):
 
 
 @pytest.fixture(scope="module")
-def diverged(tmp_path_factory):
+def diverged(run_made_once, tmp_path_factory):
     """A run whose checkpoint has a weight that is NaN."""
-    folder = run_on_photographs(tmp_path_factory.mktemp("diverged"))
+    folder = shutil.copytree(run_made_once, tmp_path_factory.mktemp("diverged") / "run")
     state = RunFolder(folder).load_checkpoint()
     state["embedder"]["heads.0.weight"][0, 0] = float("nan")
     RunFolder(folder).save_checkpoint(state)

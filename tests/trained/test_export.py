@@ -49,13 +49,8 @@ ONNX = pytest.param(".onnx", marks=needs_onnx)
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    return tmp_path_factory.mktemp("here")
-
-
-@pytest.fixture(scope="module")
-def run(here):
-    return run_on_photographs(here)
+def run(finished_run):
+    return finished_run
 
 
 def with_backbone(run, name, side=64, size=6, **arguments):

@@ -15,6 +15,8 @@ from zoo.errors import UserError
 from zoo.progress import Reporter
 from zoo.runs.folder import RunFolder
 
+pytestmark = pytest.mark.usefixtures("few_glyphs")
+
 QUIET = Reporter(quiet=True)
 
 

@@ -34,6 +34,8 @@ from zoo.training import step as training_step
 from zoo.training.embedder import Embedder
 from zoo.training.step import DivergedError
 
+pytestmark = pytest.mark.usefixtures("few_glyphs")
+
 SMALL = [
     "model.backbone.width=4",
     "model.embedding_size=16",

@@ -27,6 +27,8 @@ from zoo.training import step as training_step
 from zoo.training.chosen import Chosen
 
 QUIET = Reporter(quiet=True)
+pytestmark = pytest.mark.usefixtures("few_glyphs")
+
 SMALL = [
     "model.backbone.width=4",
     "model.embedding_size=16",

@@ -135,7 +135,7 @@ class Subject:
 
     def _construct(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             loss = self._assemble()
         if fault := contracts.module(loss):
             raise UserError(f"{self.name} {fault}")
@@ -214,7 +214,7 @@ class Subject:
 def call(loss: nn.Module, x: Tensor, y: Tensor, seed: int = 0, **more: Any) -> Tensor:
     """Return the value of a loss; the seed decides its random numbers."""
     with torch.random.fork_rng(devices=[]), blaming("it"):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed walks the stack
         value = loss(x, y, **more)
     if not isinstance(value, Tensor) or value.numel() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
