@@ -61,6 +61,7 @@ class ImageDataset(Protocol):
 
     def fingerprint(self) -> str:
         """Return a short digest that changes when the images, labels or the split change."""
+        ...
 
     def verify(self) -> list[str]:
         """Check the files on disk and return one line per problem; empty if there is none.
@@ -68,6 +69,7 @@ class ImageDataset(Protocol):
         A line that begins with ``"warning: "`` or ``"note: "`` is a warning or a note, see
         :class:`Finding`; any other line is an error.
         """
+        ...
 
 
 class Count(NamedTuple):
@@ -173,6 +175,7 @@ class Downloadable(Protocol):
         Raises:
             UserError: the folder does not have this data set.
         """
+        ...
 
 
 class BatchSampler(Protocol):
@@ -190,14 +193,17 @@ class BatchSampler(Protocol):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
+        ...
 
     def __iter__(self) -> Iterator[list[int]]: ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return its position: numbers, text and tensors, in maps and lists of them."""
+        ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved position: the next batch is the one that would have followed."""
+        ...
 
 
 class Miner(Protocol):
@@ -212,6 +218,7 @@ class Miner(Protocol):
 
     def __call__(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """Return the pairs or triplets of embeddings (N, d) with labels (N,)."""
+        ...
 
 
 class Backbone(Protocol):
@@ -230,6 +237,7 @@ class Backbone(Protocol):
 
     def __call__(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return the feature map of each level."""
+        ...
 
 
 # What the runtime supplies, by kind, to components that have such a parameter.
