@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing contenders in turn, and saying with what it was done."""
+"""Functions shared by the benchmarks: timing contenders in turn, recording the machine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from zoo.support import environment
 def time_in_turn(
     tasks: dict[str, Callable[[], Any]], repeats: int, at_least: float = 0.0
 ) -> dict[str, list[float]]:
-    """Return the seconds of each task in each round, after one round that is not counted.
+    """Return the seconds of each task in each round, after a warm-up round that is not counted.
 
-    The tasks take turns, so that a machine that is busy for a while slows them alike. A task that
-    takes less than ``at_least`` seconds is run several times a round, and the mean is taken.
+    The tasks take turns, so that a busy machine slows all of them alike. A task that takes less
+    than ``at_least`` seconds is run several times per round, and the mean is taken.
     """
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     times = dict.fromkeys(tasks, 1)
@@ -45,7 +45,7 @@ def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def setting() -> dict[str, Any]:
-    """Return hardware, versions, and how busy the machine is."""
+    """Return hardware, versions, and the load of the machine."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return {
         **environment.hardware(device),

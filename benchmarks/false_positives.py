@@ -1,12 +1,12 @@
-"""How often two networks that are equally good are told to differ.
+"""How often each test reports a difference between two networks that are equally good.
 
     python benchmarks/false_positives.py [--pairs 2000] [--json PATH]
 
-Pairs of networks are simulated on test sets of the size of real ones. A query has a difficulty, by
-which both answer it; that is all there is where queries are independent. Where they are not, a
-network is also better at some classes and worse at others, by chance, as one that was trained once
-is. Neither network is better than the other in any of it: each test ought to say so in 95 % of the
-pairs.
+Pairs of networks are simulated on test sets of realistic size. Each query has a difficulty, the
+same for both networks; if queries are independent, nothing else matters. If they are not, each
+network is also better at some classes and worse at others by chance, like a network that was
+trained once. Neither network is better on average, so each test should report no difference in 95 %
+of the pairs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from zoo.comparing.significance import bootstrap, mcnemar, sign_flip
 from zoo.support import environment
 
 SIZES = {"birds": (42, 59), "CUB-200-2011": (100, 59), "a tenth of SOP": (1_132, 5)}
-"""Classes of a test split, and images of a class."""
+"""Numbers of classes in a test split, and of images per class."""
 
 DRAWS = 2_000
-"""Samples of each bootstrap; `zoo compare` takes more, which changes little on average."""
+"""Samples of each bootstrap; `zoo compare` draws more, which changes little on average."""
 
 BY_CLASS = {"no": 0.0, "a little": 0.3, "much": 0.8}
-"""Standard deviation, in logits, of how good a network is at a class."""
+"""Standard deviation, in logits, of a network's strength at a class."""
 
 TESTS = ("McNemar, exact", "McNemar, mid-p", "interval, queries", "classes", "interval, classes")
 
 
 def gains(rng: np.random.Generator, classes: int, each: int, spread: float) -> np.ndarray:
-    """Return which of two networks answers a query that the other does not, (classes, each)."""
+    """Return (classes, each): 1 or -1 where only the first or second network answers a query."""
     difficulty = 2 + 2 * rng.standard_normal((classes, each))  # Recall@1 of about 0.8
     hits = []
     for _ in "ab":
@@ -44,8 +44,8 @@ def gains(rng: np.random.Generator, classes: int, each: int, spread: float) -> n
     return hits[0].astype(np.int64) - hits[1]
 
 
-def told_apart(ahead: np.ndarray) -> list[bool]:
-    """Return for each of the tests whether it calls a pair different."""
+def called_different(ahead: np.ndarray) -> list[bool]:
+    """Return for each test whether it calls the pair different."""
     exact, mid = mcnemar(int((ahead > 0).sum()), int((ahead < 0).sum()))
     flat, by_class = ahead.ravel(), ahead.sum(1)
     low, high = bootstrap(flat, np.ones_like(flat))
@@ -71,7 +71,7 @@ def main() -> None:
     for data, (classes, each) in SIZES.items():
         for word, spread in BY_CLASS.items():
             rng = np.random.default_rng(0)
-            pairs = [told_apart(gains(rng, classes, each, spread)) for _ in range(args.pairs)]
+            pairs = [called_different(gains(rng, classes, each, spread)) for _ in range(args.pairs)]
             rates = np.mean(pairs, axis=0).tolist()
             named = dict(zip(TESTS, rates, strict=True))
             rows.append({"data": data, "by_class": word, "rates": named})

@@ -1,10 +1,10 @@
-"""ICE, forward and backward: ours against PML's NTXentLoss and against the two products it needs.
+"""Time of ICE, forward and backward, against PML's NTXentLoss and the two products it needs.
 
     python benchmarks/ice.py [--dim 512] [--repeats 7] [--large] [--json PATH]
 
 PML's ``NTXentLoss(temperature=1/64)`` has the same value; it enumerates positives x negatives. The
-floor is two matrix products, the similarities and the gradient they lead to. All are timed in turn,
-round by round; the numbers are medians. ``--large`` also takes one step at 65,536 x 512 and tells
+lower bound is two matrix products: the similarities and their gradient. All are timed in turn,
+round by round; the numbers are medians. ``--large`` also takes one step at 65,536 x 512 and reports
 its peak memory.
 """
 
@@ -27,13 +27,13 @@ BATCHES = ((90, 2), (6, 10), (64, 8))
 
 
 def step(loss: nn.Module, embeddings: Tensor, labels: Tensor) -> None:
-    """Go forward and backward."""
+    """Run forward and backward."""
     embeddings.grad = None
     loss(embeddings, labels).backward()
 
 
 def products(embeddings: Tensor) -> Tensor:
-    """Multiply what no loss on all similarities can do without."""
+    """Compute the products that any loss on all similarities needs."""
     return (embeddings @ embeddings.T) @ embeddings
 
 
@@ -64,7 +64,7 @@ def measure(classes: int, per_class: int, dim: int, repeats: int, device: str) -
 
 
 def large(items: int, dim: int) -> dict[str, Any]:
-    """Take one step at a batch whose similarity matrix would not fit."""
+    """Take one step with a batch whose similarity matrix would not fit into memory."""
     embeddings = torch.randn(items, dim).requires_grad_()
     labels = torch.arange(items) // 4
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -91,7 +91,7 @@ def main() -> None:
     torch.manual_seed(0)
     report: dict[str, Any] = {"dim": args.dim, **setting(), "batches": []}
     print(f"{report['device']}, load {report['load']}")
-    if args.large:  # first, as the peak is that of the process
+    if args.large:  # first, since the peak is that of the process
         report["large"] = large(65_536, args.dim)
         print("  ".join(f"{key} {value}" for key, value in report["large"].items()))
     print(f"{'batch':>8}{'ice ms':>10}{'x products':>12}{'ntxent ms':>12}{'x ice':>10}")

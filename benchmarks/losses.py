@@ -1,11 +1,11 @@
-"""Each loss of the paper's Table 3 against the nearest of PML: time and peak memory of a step.
+"""Time and peak memory of a step of each loss of the paper's Table 3, against the closest of PML.
 
     python benchmarks/losses.py [--dim 512] [--repeats 5] [--json PATH] [NAME ...]
 
-A step is forward and backward on random embeddings, at batches of 180 (30x6) and 1,024 (64x16)
-images. Every contender has a process of its own, ours and PML's in turn, so that its peak is its
-own; the memory is what the process grew by, and is limited: a loss that asks for more has failed.
-Where PML has nothing of the kind, the peer is its triplet loss on all triplets.
+A step is forward and backward on random embeddings, with batches of 180 (30x6) and 1,024 (64x16)
+images. Every contender runs in its own process, ours and PML's in turn; its memory is the growth of
+this process. The memory is limited: a loss that needs more fails. Where PML has no similar loss,
+the peer is its triplet loss on all triplets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import zoo
 
 BATCHES = ((30, 6), (64, 16))
 LIMIT = 14 * 2**30  # bytes of a process
-CLASSES = 1_000  # of the data set, for losses with weights for each
+CLASSES = 1_000  # of the data set, for losses with weights for each class
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "cce": {"num_classes": CLASSES},
     "proxy_nca": {"num_classes": CLASSES},
@@ -41,7 +41,7 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 
 def peers(dim: int) -> dict[str, tuple[str, Callable[[], Step]]]:
-    """Return what of PML each loss is compared with."""
+    """Return the loss of PML that each loss is compared with."""
     raw = {"distance": distances.LpDistance(normalize_embeddings=False)}
     triplets = ("TripletMarginLoss on all triplets", lambda: losses.TripletMarginLoss())
     return {
@@ -103,14 +103,14 @@ def in_a_process(name: str, side: str, batch: tuple[int, int], dim: int, repeats
 
 
 def one(name: str, side: str, *numbers: str) -> None:
-    """Measure and print as JSON, in the process of a contender."""
+    """Measure one contender in its process, and print the result as JSON."""
     classes, per_class, dim, repeats = map(int, numbers)
     step = ours(name, dim) if side == "ours" else peers(dim)[name][1]()
     print(json.dumps(measure_one(step, classes, per_class, dim, repeats)))
 
 
 def show(found: dict[str, Any]) -> str:
-    """Return milliseconds and megabytes, or that it failed."""
+    """Return milliseconds and megabytes, or a note that it failed."""
     if "failed" in found:
         return f"{'fails':>10}{'> ' + str(LIMIT // 2**30) + ' GB':>9}"
     return f"{1e3 * found['median_seconds']:>10.1f}{found['peak_mb']:>9.0f}"

@@ -1,10 +1,10 @@
-"""MAP@R and R-precision: ours against our own Recall@K and against pytorch-metric-learning.
+"""Time of MAP@R and R-precision, against our Recall@K and against pytorch-metric-learning.
 
     python benchmarks/measures.py [--dim 512] [--repeats 3] [--json PATH]
 
 The peer is PML's AccuracyCalculator with the same two measures: it searches the R nearest with
-FAISS, in float32. Recall@K of this project looks at the same pairs, in float32 where that decides.
-All are timed in turn, round by round; the numbers are medians.
+FAISS, in float32. Recall@K of this project compares the same pairs, in float32 where that is exact
+enough. All are timed in turn, round by round; the numbers are medians.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from zoo.measures import measure
 
 NAMES = ("map_at_r", "r_precision")
 SIZES = {"as CUB-200-2011": (100, 59), "a tenth of SOP": (1_132, 5)}
-"""Classes, and images of a class."""
+"""Numbers of classes, and of images per class."""
 
 
 def clustered(classes: int, each: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Return items and labels like a trained embedding, its spectrum decaying."""
+    """Return items and labels like a trained embedding, with a decaying spectrum."""
     labels = torch.arange(classes).repeat_interleave(each)
     items = torch.randn(classes, dim)[labels] + 1.34 * torch.randn(len(labels), dim)
     return items * torch.arange(1, dim + 1).pow(-0.5), labels
 
 
 def pml(unit: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return the same two measures of pytorch-metric-learning."""
+    """Return the same two measures, computed by pytorch-metric-learning."""
     include = ("mean_average_precision_at_r", "r_precision")
     found: dict[str, float] = AccuracyCalculator(
         include=include, k="max_bin_count", device=torch.device("cpu")

@@ -1,15 +1,15 @@
-"""Batches from the cache against decoding, and the loop against one batch that is held in memory.
+"""Speed of loading from the cache against decoding, and of the loop against one batch in memory.
 
     python benchmarks/pipeline.py [--images 600] [--rounds 5] [--steps 20] [--json PATH]
 
-Made are JPEGs of about 500 x 375 pixels, quality 90, as large as photographs. Of these, batches of
-60 are loaded on one core in three ways: decoded by Pillow, scaled to 256 x 256, cropped to 227 and
+The benchmark creates JPEGs of about 500 x 375 pixels, quality 90, as large as photographs. One core
+loads batches of 60 in three ways: decoded by Pillow, then resized to 256 x 256, cropped to 227 and
 mirrored by torchvision's transforms under a DataLoader; by the zoo without the cache; by the zoo
-with it, from a file that the system has in memory. Counted are seconds of the processor.
+with the cache, whose file is in the system's memory. CPU seconds are counted.
 
-Then a MobileNetV2 at 112 px trains on as many cores as there are: in the zoo's loop, which loads
-batches of 60 from the cache, and on one random batch, step by step. Rounds take turns. A checkpoint
-counts with the share that it has by default, one in 200 iterations.
+Then a MobileNetV2 at 112 px trains on all cores: in the zoo's loop, which loads batches of 60 from
+the cache, and on one random batch, step by step. Rounds take turns. The time of a checkpoint is
+spread over 200 iterations, the default interval.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ QUIET = Reporter(quiet=True)
 
 
 def draw(rng: np.random.Generator) -> Image.Image:
-    """Return a picture with the detail of a photograph: soft ground, edges, grain."""
+    """Return a picture with the detail of a photograph: soft background, edges, grain."""
     width, height = (int(side * rng.uniform(0.9, 1.1)) for side in (500, 375))
     picture = np.zeros((height, width, 3), np.float32)
     for cells, strength in ((4, 120), (16, 60), (64, 30), (160, 12)):
@@ -87,7 +87,7 @@ def make_photographs(root: Path, count: int) -> int:
 
 
 class Decoded(Dataset[Tensor]):
-    """What everybody writes: Pillow, and torchvision's transforms."""
+    """The usual way: Pillow and torchvision's transforms."""
 
     def __init__(self, files: list[Path]) -> None:
         self.files = files
@@ -116,7 +116,7 @@ class InOrder:
                 yield list(range(start, start + BATCH))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: it is not gone on with."""
+        """Return an empty state: the sampler is not resumed."""
         return {}
 
 
@@ -145,7 +145,7 @@ def measure_loading(root: Path) -> dict[str, Any]:
         for name, load in ways.items():
             start = time.process_time()
             count = load()
-            if round_:  # the first is to warm up
+            if round_:  # the first is a warm-up
                 speeds[name].append(count / (time.process_time() - start))
     found = {name: median(values) for name, values in speeds.items()}
     return {
@@ -159,7 +159,7 @@ def measure_loading(root: Path) -> dict[str, Any]:
 
 
 def experiment_on(root: Path, steps: int) -> training_experiment.Experiment:
-    """Return what ice_folder trains, from random weights and from the cache."""
+    """Return the experiment of ice_folder, with random weights and the cache."""
     settings = [
         f"dataset.root={root}",
         "model.backbone.weights=null",
@@ -170,7 +170,7 @@ def experiment_on(root: Path, steps: int) -> training_experiment.Experiment:
 
 
 def timed(trainer: Trainer, total: int) -> list[float]:
-    """Have a trainer note when its first and last step ended, in the list that is returned."""
+    """Return a list in which a trainer will note when its first and last step ended."""
     ends: list[float] = []
     step = trainer.step
 
@@ -186,7 +186,7 @@ def timed(trainer: Trainer, total: int) -> list[float]:
 
 
 def train_in_the_loop(experiment: training_experiment.Experiment, folder: Path) -> dict[str, float]:
-    """Return seconds of a step, and of the checkpoint behind the last one."""
+    """Return seconds of a step, and of the checkpoint after the last one."""
     total = experiment.config.train.iterations
     folder.mkdir()
     training = training_loop.Training(experiment, RunFolder(folder), QUIET, training_loop.Clock())
@@ -213,7 +213,7 @@ def train_on_one_batch(experiment: training_experiment.Experiment) -> float:
 
 
 def measure_training(root: Path, folder: Path, rounds: int, steps: int) -> dict[str, Any]:
-    """Return seconds of a step of both, and the throughput of one as a share of the other's."""
+    """Return seconds of a step of both, and the throughput of the loop relative to one batch."""
     torch.set_num_threads(environment.cores())
     experiment = experiment_on(root, steps)
     loops, alone = [], []

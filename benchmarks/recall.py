@@ -1,12 +1,12 @@
-"""Exact Recall@{1,10,100,1000}: ours against FAISS and against the bare matrix product.
+"""Time of exact Recall@{1,10,100,1000}, against FAISS and against the bare matrix product.
 
     python benchmarks/recall.py [--items 20000] [--dim 512] [--repeats 5] [--json PATH]
 
-FAISS's flat search of the 1,001 nearest is the peer: all that is needed for the same four numbers,
-before anything is counted. The bare product, float32 in the same tiles with nothing done to them,
-is the floor of any exact method that looks at all pairs; retrieval among the queries themselves can
-go below it, because half of these pairs mirror the others. All are timed in turn, round by round,
-so that a busy machine slows them alike; the numbers are medians.
+The peer is FAISS's flat search for the 1,001 nearest: it gives the neighbours for the same four
+numbers, without counting hits. The bare product computes the same float32 tiles and does nothing
+with them: a lower bound for any exact method that compares all pairs. Retrieval among the queries
+themselves can go below it, because half of these pairs mirror the others. All are timed in turn,
+round by round, so that a busy machine slows them alike; the numbers are medians.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIDE = TILE_SIDE["cpu"]
 def clustered(items: int, dim: int) -> tuple[Tensor, Tensor]:
     """Return items and labels in classes of 20, like a trained embedding: Recall@1 about 0.8.
 
-    The spectrum decays, as that of a network's output does; in white noise of 512 dimensions all
+    The spectrum decays, like that of a network's output; in white noise of 512 dimensions all
     classes would be about equally far from each other.
     """
     spectrum = torch.arange(1, dim + 1).pow(-0.5)
@@ -42,12 +42,12 @@ def clustered(items: int, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def random(items: int, dim: int) -> tuple[Tensor, Tensor]:
-    """Return items that know nothing of their labels: the best match lies deep among the others."""
+    """Return items that are independent of their labels: the best match has a large rank."""
     return torch.randn(items, dim), torch.arange(items) // PER_CLASS
 
 
 def bare_product(unit: Tensor) -> None:
-    """Multiply all tiles of the similarity matrix, and look at none."""
+    """Compute all tiles of the similarity matrix, without using them."""
     tile = unit.new_empty(SIDE, SIDE)
     for rows in unit.split(SIDE):
         for cols in unit.split(SIDE):

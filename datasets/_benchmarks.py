@@ -1,6 +1,6 @@
-"""What the benchmarks of the field share: finding one on disk, whole or not, and looking it over.
+"""The base class of the field's benchmarks: finding one on disk, complete or not, and checking it.
 
-A data set file says which layouts its people have on disk and how the annotations of each are read;
+The file of a data set defines the possible layouts on disk and how to read the annotations of each;
 :class:`Benchmark` does the rest.
 """
 
@@ -36,10 +36,10 @@ _LEAST_CLASSES = {"train": 2, "test": 1}
 
 
 class Listing(NamedTuple):
-    """What the annotations of a data set say.
+    """The annotations of a data set.
 
     Attributes:
-        images: path from the folder, with ``/``, and number of the class, in the order listed.
+        images: path below the folder, with ``/``, and number of the class, in the listed order.
         names: of the classes, by number.
         train: the numbers of the classes for training; all others are for testing.
     """
@@ -54,14 +54,14 @@ class Listing(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A way in which the files of a data set lie on disk.
+    """A possible arrangement of the files of a data set on disk.
 
     Attributes:
         title: completes "this is ...".
-        needs: what has to be there, as glob patterns; of several in one entry, one is enough.
+        needs: required files, as glob patterns; of several in one entry, one is enough.
         read: reads the annotations, given the folder.
-        inside: the folders of ``root`` in which it may lie.
-        hint: what to say when not all is there.
+        inside: the folders of ``root`` in which it may be.
+        hint: a hint for the message if something is missing.
     """
 
     title: str
@@ -78,7 +78,7 @@ class _Found(NamedTuple):
 
 
 class _Partly(NamedTuple):
-    """A layout of which a share is there."""
+    """A layout of which only a part is there."""
 
     share: float
     layout: Layout
@@ -120,12 +120,12 @@ class Benchmark(ABC):
     @classmethod
     @abstractmethod
     def layouts(cls) -> tuple[Layout, ...]:
-        """Return the layouts to look for, the first one that is there wins."""
+        """Return the layouts to look for; the first one that is found counts."""
 
     def fingerprint(self) -> str:
         """Return a digest of the split, and of path, label and size in bytes of its images.
 
-        The sizes are asked for at the first call. The content is not read: see :meth:`verify`.
+        The sizes are read at the first call. The content is not read: see :meth:`verify`.
         """
         self._fingerprint = self._fingerprint or self._digest()
         return self._fingerprint
@@ -138,21 +138,21 @@ class Benchmark(ABC):
     def survey(
         cls, root: str | None = None, max_pixels: int = MAX_PIXELS, *, content: bool = True
     ) -> Survey:
-        """Look at the files of both splits as they are now, whole or not.
+        """Check the current files of both splits, complete or not.
 
-        Found are: numbers of images and classes other than in Table 1 of the paper; images that are
-        missing or do not decode; files with the same content, a warning if across the splits or
-        with different labels; and which images of each split are gray (in any mode) or have a side
-        of less than 32 pixels.
+        Findings are: numbers of images and classes that differ from Table 1 of the paper; images
+        that are missing or do not decode; files with the same content, which are a warning if they
+        are in both splits or have different labels; and images of each split that are gray (in any
+        mode) or have a side of less than 32 pixels.
 
         Args:
             root: the folder, as for the constructor.
             max_pixels: larger images count as broken.
-            content: read and decode every image, in threads, under a bar on stderr if that is a
-                terminal; without it, only see whether they are there.
+            content: read and decode every image, in threads, with a bar on stderr if that is a
+                terminal; False only looks whether they exist.
 
         Raises:
-            UserError: there is no such data set in the folder, or its annotations are broken.
+            UserError: the folder does not have the data set, or its annotations are broken.
         """
         layout, folder, listing = cls._find(cls._root(root))
         absent = set(_absent(folder, [name for name, _ in listing.images]))
@@ -176,7 +176,7 @@ class Benchmark(ABC):
 
     @classmethod
     def _find(cls, root: Path) -> _Found:
-        """Read the layout that is there; of one that is partly there, say what is missing."""
+        """Read the layout that is there; if it is incomplete, raise and say what is missing."""
         partly: list[_Partly] = []
         for layout in cls.layouts():
             for folder in (root / inside for inside in layout.inside):
@@ -185,7 +185,7 @@ class Benchmark(ABC):
                     return _Found(layout.title, folder.resolve(), _checked(layout.read(folder)))
                 share = 1 - len(lacking) / len(layout.needs)
                 partly.append(_Partly(share, layout, folder, _one_of_each(lacking)))
-        nearest = max(partly, key=lambda one: one.share)  # of equals the first
+        nearest = max(partly, key=lambda one: one.share)  # the first of equal ones
         if nearest.share > 0:
             hint = nearest.layout.hint and f" ({nearest.layout.hint})"
             problem = (
@@ -198,17 +198,17 @@ class Benchmark(ABC):
             problem = f"has none of these, nor has {', '.join(inner)} in it: {'; '.join(ways)}"
         else:
             problem = "is not a folder" if root.exists() else "does not exist"
-        raise UserError(f"{cls.name}: dataset.root={str(root)!r} {problem}\n{cls._way_on(root)}")
+        raise UserError(f"{cls.name}: dataset.root={str(root)!r} {problem}\n{cls._advice(root)}")
 
     @classmethod
-    def _way_on(cls, root: Path) -> str:
+    def _advice(cls, root: Path) -> str:
         dead = [source.filename for source in cls.sources if not source.urls]
         return (
-            f"get it with: {data_command('download', cls.name, root)}"
+            f"download it with: {data_command('download', cls.name, root)}"
             + f" (no address has {' and '.join(dead)} any more)" * bool(dead)
             + "\n"
             f"or put {' and '.join(map(str, cls.sources))} into {str(root)!r}: that command then "
-            "checks and unpacks what is there"
+            "verifies and unpacks them"
         )
 
     def _check_complete(self, names: list[str]) -> None:
@@ -217,9 +217,9 @@ class Benchmark(ABC):
             raise UserError(
                 f"{self.name}: of {len(names):,} listed images {len(absent):,} are missing in "
                 f"{str(self.folder)!r}, {self.layout}: {some(absent)} (links that lead out of it "
-                "do not count); was the download or the unpacking cut short?\n"
+                "do not count); was the download or the unpacking interrupted?\n"
                 f"to see them all: {data_command('verify', self.name, self.root)}\n"
-                "to get it anew, move that folder away, then: "
+                "to download it again, move that folder away, then: "
                 f"{data_command('download', self.name, self.root)}"
             )
 
@@ -228,8 +228,8 @@ class Benchmark(ABC):
         if classes < _LEAST_CLASSES[self.split]:
             raise UserError(
                 f"{self.name}: {str(self.folder)!r}, {self.layout}, lists "
-                f"{counted(classes, 'class', 'classes')} for split {self.split}, needed are "
-                f"{_LEAST_CLASSES[self.split]}\n{self._way_on(self.root)}"
+                f"{counted(classes, 'class', 'classes')} for split {self.split}, but needs "
+                f"{_LEAST_CLASSES[self.split]}\n{self._advice(self.root)}"
             )
         for finding in self._miscounted(listing):
             if finding.where == self.split:
@@ -242,7 +242,7 @@ class Benchmark(ABC):
             images = listing.of(split)
             count = Count(len(images), len({number for _, number in images}))
             if count != cls.table[split]:
-                what = f"{count}, published results are for {cls.table[split]}"
+                what = f"{count}, but published results are for {cls.table[split]}"
                 yield Finding("error", what, split)
 
     def _digest(self) -> str:
@@ -263,7 +263,7 @@ def rows(file: Path, integers: int, header: bool = False) -> Iterator[tuple[list
     """Yield the integers that start each line, and the rest of it.
 
     Raises:
-        UserError: the file cannot be read, or a line is no such thing; it says which.
+        UserError: the file cannot be read, or a line has another form; says which.
     """
     for number, line in enumerate(lines_of(file), 1):
         parts = line.split(maxsplit=integers)
@@ -278,10 +278,10 @@ def rows(file: Path, integers: int, header: bool = False) -> Iterator[tuple[list
 
 
 def by_number(file: Path, pairs: Iterable[tuple[int, _T]]) -> dict[int, _T]:
-    """Return what belongs to each number of a file.
+    """Return the value of each number of a file.
 
     Raises:
-        UserError: one has several things.
+        UserError: a number has several values.
     """
     found: dict[int, _T] = {}
     for number, thing in pairs:
@@ -291,7 +291,7 @@ def by_number(file: Path, pairs: Iterable[tuple[int, _T]]) -> dict[int, _T]:
 
 
 def lines_of(file: Path) -> list[str]:
-    """Return the lines of a UTF-8 file; only a line break ends one, a name may hold the rest."""
+    """Return the lines of a UTF-8 file; only ``\\n`` ends one, as names may hold other breaks."""
     try:
         return read_text(file, encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -299,7 +299,7 @@ def lines_of(file: Path) -> list[str]:
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what lies in a folder, sorted by name."""
+    """Return the entries of a folder, sorted by name."""
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)
@@ -308,11 +308,11 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _checked(listing: Listing) -> Listing:
-    """Refuse a path out of the folder, one listed twice, and a class without a name."""
+    """Refuse paths outside of the folder, paths listed twice, and classes without a name."""
     counts = Counter(name for name, _ in listing.images)
     bad = [name for name in counts if not _is_plain(name)]
     if bad:
-        raise UserError(f"the annotations name files that no image can have: {some(bad)}")
+        raise UserError(f"the annotations have invalid file names of images: {some(bad)}")
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise UserError(f"the annotations list {len(twice)} images twice: {some(twice)}")
@@ -323,7 +323,7 @@ def _checked(listing: Listing) -> Listing:
 
 
 def _is_plain(name: str) -> bool:
-    """Tell whether a path leads down from a folder and nowhere else."""
+    """Return whether a path stays below its folder."""
     foreign = "\0" if os.sep == "/" else "\0\\:"  # a drive, on Windows
     return not {"", ".", ".."} & set(name.split("/")) and not set(foreign) & set(name)
 
@@ -332,12 +332,12 @@ def _is_plain(name: str) -> bool:
 
 
 def _holds(folder: Path) -> Callable[[str], bool]:
-    """Return a function that tells whether a glob pattern matches in the folder."""
+    """Return a function that says whether a glob pattern matches in the folder."""
     return lambda pattern: next(iter(folder.glob(pattern)), None) is not None
 
 
 def _absent(folder: Path, names: Sequence[str]) -> list[str]:
-    """Return which files are not there; each folder is listed once, no file is asked for."""
+    """Return which files do not exist; lists each folder once instead of checking each file."""
     there = {parent: _files(folder, parent) for parent in {n.rpartition("/")[0] for n in names}}
     return [name for name in names if name.rpartition("/")[2] not in there[name.rpartition("/")[0]]]
 
@@ -360,7 +360,7 @@ def _is_file(folder: Path, entry: os.DirEntry[str]) -> bool:
 
 
 def _is_within(folder: Path, path: str | Path) -> bool:
-    # A stranger's archive must not reach other files.
+    # Links in an archive must not reach other files.
     try:
         return Path(path).resolve().is_relative_to(folder)
     except (OSError, RuntimeError):  # links in a circle

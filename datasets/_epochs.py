@@ -1,4 +1,4 @@
-"""What the samplers share: batches that are a pure function of the seed and the epoch."""
+"""The base class of samplers: batches that are a pure function of the seed and the epoch."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch.utils.data import Sampler
 
 from zoo.errors import UserError
 
-_MOST_IMAGES = 2**20  # of a batch; more is a slip, and would fill the memory
+_MOST_IMAGES = 2**20  # in a batch; more is a typing error, and would fill the memory
 
 
 class EpochBatches(Sampler[list[int]]):
-    """Batches without end, which can be gone on with from any place; a subclass writes ``_epoch``.
+    """Endless batches that can be resumed at any position; a subclass defines ``_epoch``.
 
-    Every iterator goes on from where the sampler stands, so a second one does not start over; and
-    once a batch is out, the state says the next one. With the workers of a ``DataLoader``, which
-    fetch ahead, the state is ahead of what the training has seen as well.
+    Every iterator continues at the sampler's position, so a second one does not start over; as soon
+    as a batch is yielded, the state refers to the next one. With the workers of a ``DataLoader``,
+    which fetch ahead, the state is also ahead of the training.
 
     Args:
-        batch_size: images of a batch, at most 2^20.
+        batch_size: images in a batch, at most 2^20.
         seed: not negative.
 
     Raises:
-        UserError: a batch of more images, or a negative seed.
+        UserError: a batch has more images, or the seed is negative.
     """
 
     def __init__(self, batch_size: int, seed: int) -> None:
@@ -37,10 +37,10 @@ class EpochBatches(Sampler[list[int]]):
         self.seed = seed
         self._epoch_number = 0
         self._batch_number = 0
-        self._batches: list[list[int]] | None = None  # of this epoch, once they are asked for
+        self._batches: list[list[int]] | None = None  # of this epoch, once they are needed
 
     def _epoch(self, rng: np.random.Generator) -> Iterable[list[int]]:
-        """Return the batches of one epoch, at least one, all randomness drawn from ``rng``."""
+        """Return the batches of one epoch, at least one; all randomness comes from ``rng``."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -51,20 +51,20 @@ class EpochBatches(Sampler[list[int]]):
             yield self._next()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return epoch and number of the batch that comes next, both from 0."""
+        """Return the epoch and the number of the next batch, both from 0."""
         return {"epoch": self._epoch_number, "batch": self._batch_number}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with the batch that came next when the state was taken.
+        """Continue with the batch that was next when the state was saved.
 
         Raises:
-            UserError: an epoch has no such batch: the state was taken with other labels or sizes.
+            UserError: an epoch has no such batch: the state was saved with other labels or sizes.
         """
         epoch, batch = state["epoch"], state["batch"]
         self._epoch_number, self._batch_number, self._batches = epoch, 0, None
         if not 0 <= batch < len(self):
             raise UserError(
-                f"the sampler is to go on at batch {batch} of an epoch that has {len(self)}: "
+                f"the sampler cannot continue at batch {batch} of an epoch that has {len(self)}: "
                 "its state was saved with other data or another batch size"
             )
         self._batch_number = batch

@@ -1,4 +1,4 @@
-"""What the image data sets share: looking at every file once, class splits, cache files."""
+"""Shared by image data sets: checking every file once, class splits, cache files."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from zoo.support.files import open_regular, read_json, replace_file
 
 T = TypeVar("T")
 
-# ---- looking at every file once
+# ---- checking every file once
 
 
 class Scan(NamedTuple):
-    """What :func:`scan` found, by name of the file.
+    """The result of :func:`scan`, by name of the file.
 
     Attributes:
         digests: SHA-256 of each readable file.
-        unreadable: of the others, why they cannot be used.
+        unreadable: why each of the others cannot be used.
     """
 
     digests: dict[str, str]
@@ -38,7 +38,7 @@ class Scan(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A file that was decoded without an error, and how it looked then."""
+    """A file that was decoded without an error, and its state at that time."""
 
     size: int
     mtime_ns: int
@@ -48,11 +48,12 @@ class _Seen(NamedTuple):
 
 
 def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
-    """Decode and hash the files ``root/name``, but for those that have not changed since.
+    """Decode and hash the files ``root/name``, except those that have not changed since.
 
-    What is remembered of good files lies in the cache folder, one file for each root. A file counts
-    as changed if its size, its time of modification or that of its status (ctime) has; who changes
-    the content may set the former back, the latter not. Bad files are tried at every call.
+    Results for good files are stored in the cache folder, one file for each root. A file counts as
+    changed if its size, its modification time or its status change time (ctime) has changed; the
+    former can be set back after a change of the content, the latter cannot. Bad files are tried at
+    every call.
     """
     names = list(names)
     store = _store(root)
@@ -69,7 +70,7 @@ def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
                     seen[name] = result
                 else:
                     unreadable[name] = result
-        finally:  # an interrupted scan goes on from here at the next start
+        finally:  # an interrupted scan continues from here at the next start
             pool.shutdown(cancel_futures=True)
             kept = {name: seen[name] for name in names if name in seen}
             save(store, lambda file: file.write(json.dumps(kept).encode()))
@@ -78,10 +79,10 @@ def scan(root: Path, names: Iterable[str], max_pixels: int) -> Scan:
 
 
 def forget_others(root: Path, digests: Mapping[str, str]) -> list[str]:
-    """Drop what is remembered of files that have another content, by name, than what was read.
+    """Delete stored results of files whose content, by name, differs from what was just read.
 
     Returns:
-        those that have changed though their size and times have not.
+        the files that have changed although their size and times have not.
     """
     store = _store(root)
     seen = _recall(store)
@@ -94,7 +95,7 @@ def forget_others(root: Path, digests: Mapping[str, str]) -> list[str]:
 
 
 def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
-    """Return what is to be remembered of a good file, or what is wrong with it."""
+    """Return what is to be stored about a good file, or what is wrong with a bad one."""
     try:
         with open_regular(root / name) as file:
             status = os.fstat(file.fileno())
@@ -106,7 +107,7 @@ def _examine(root: Path, name: str, max_pixels: int) -> _Seen | str:
             file.seek(0)
             with open_image(file, max_pixels) as image:
                 pixels = image.width * image.height
-                image.draft("L", (1, 1))  # a JPEG is decoded at an eighth: all of the file, quicker
+                image.draft("L", (1, 1))  # decodes a JPEG at an eighth: all of the file, but faster
                 to_rgb(image)
     except Exception as error:  # noqa: BLE001 a broken file makes a decoder raise nearly anything
         return why_unreadable(error)
@@ -124,12 +125,12 @@ def _unchanged(root: Path, name: str, seen: _Seen | None, max_pixels: int) -> bo
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:
-    """Return what shows, without reading a file, that it has changed."""
+    """Return values that show, without reading a file, whether it has changed."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _store(root: Path) -> Path:
-    """Return where the results for a root are kept; another Pillow may read other files."""
+    """Return the file of the results for a root; another Pillow may read other files."""
     key = hashlib.sha256(os.fsencode(root) + PIL.__version__.encode()).hexdigest()
     return cache_dir() / f"scan-{key[:16]}.json"
 
@@ -143,7 +144,7 @@ def _recall(store: Path) -> dict[str, _Seen]:
 
 
 def _fits(seen: _Seen) -> bool:
-    """Tell whether what was read is of the types that were written."""
+    """Return whether the values read have the types that were written."""
     return all(type(one) is int for one in seen[:4]) and isinstance(seen.digest, str)
 
 
@@ -153,8 +154,8 @@ def _fits(seen: _Seen) -> bool:
 def hold_out(names: Sequence[str], share: float, seed: int) -> frozenset[str]:
     """Return the ``share`` of the names that is for testing; half a name goes to training.
 
-    The order is that of digests, so that one class more or less moves no other one across, and no
-    version of a random number generator matters.
+    The order is that of digests, so that adding or removing a class moves no other class, and the
+    version of a random number generator does not matter.
     """
 
     def draw(name: str) -> bytes:
@@ -171,14 +172,14 @@ def check_split(split: str) -> None:
 
 
 def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a cache file, whole or not at all; where that fails, warn and go on without it."""
+    """Write a cache file, whole or not at all; if that fails, warn and continue without it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, write)
     except OSError as error:
         warnings.warn(
-            f"nothing can be kept in {str(path.parent)!r} ({error.strerror or error}), so the next "
-            "start does the work again; set ZOO_CACHE to another folder",
+            f"nothing can be stored in {str(path.parent)!r} ({error.strerror or error}), so the "
+            "next start does the work again; set ZOO_CACHE to another folder",
             stacklevel=2,
         )
 

@@ -1,4 +1,4 @@
-"""Looking at every image of a data set: which cannot be used, which are twins, which are odd."""
+"""Checks every image of a data set: which are unusable, duplicates or unusual."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from zoo.support.files import read_bytes
 from ._images import show_progress
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
-_TINY = 32  # pixels a side
-_MOST_BYTES = 1 << 30  # of a file, which is read whole
+_TINY = 32  # pixels per side
+_MOST_BYTES = 1 << 30  # of a file, as it is read whole
 
 
 class Look(NamedTuple):
-    """What a file is like; ``wrong`` says why it cannot be used."""
+    """The properties of a file; ``wrong`` says why it cannot be used."""
 
     digest: str = ""
     gray: bool = False
@@ -33,13 +33,13 @@ class Look(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """An image that was looked at.
+    """An image that was checked.
 
     Attributes:
-        split: that it is part of.
-        name: path from the folder of the data set.
-        number: of its class; or its name.
-        look: what it is like.
+        split: its split.
+        name: path below the folder of the data set.
+        number: of its class, or the name of the class.
+        look: its properties.
     """
 
     split: Split
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 def look_at_all(paths: Sequence[Path], max_pixels: int) -> list[Look]:
-    """Read and decode every file, in threads, under a bar on stderr if that is a terminal."""
+    """Read and decode every file, in threads, with a bar on stderr if that is a terminal."""
     pool = ThreadPoolExecutor()
     try:
         looks = pool.map(lambda path: _look_at(path, max_pixels), paths)
@@ -76,7 +76,7 @@ def _look_at(path: Path, max_pixels: int) -> Look:
 
 
 def findings_of(seen: Sequence[Seen]) -> Iterator[Finding]:
-    """Yield what is wrong with the images of a data set, what is doubtful, and what is odd."""
+    """Yield what is wrong, doubtful or unusual about the images of a data set."""
     yield from (Finding("error", one.look.wrong, one.name) for one in seen if one.look.wrong)
     good = [one for one in seen if not one.look.wrong]
     yield from _twins(good)
@@ -84,7 +84,7 @@ def findings_of(seen: Sequence[Seen]) -> Iterator[Finding]:
 
 
 def _twins(seen: list[Seen]) -> Iterator[Finding]:
-    """Yield a finding for each content that several files have."""
+    """Yield a finding for each group of files with the same content."""
     groups: dict[str, list[Seen]] = {}
     for one in seen:
         groups.setdefault(one.look.digest, []).append(one)

@@ -21,19 +21,19 @@ _TRAIN = range(1, 99)
 _INSIDE = ("", "stanford_cars", "cars196")
 _LABELLED = ("devkit/cars_test_annos_withlabels.mat", "cars_test_annos_withlabels.mat")
 _HINT = "devkit/cars_test_annos.mat has no labels"
-_MOST = 1 << 28  # bytes of annotations, packed or not; those of the benchmark are under one million
-_COMPRESSED = 15  # what MATLAB calls the type of a packed variable
+_MOST = 1 << 28  # bytes of annotations, packed or not; those of the benchmark have below a million
+_COMPRESSED = 15  # MATLAB's number for the type of a packed variable
 
 
 class Cars196(Benchmark):
     """Stanford Cars: the first 98 models are for training, the other 98 for testing.
 
     8,054 images for training and 8,131 for testing, uncropped: both come from all 16,185, since the
-    archive's own division into training and test images has every class in both. Understood are
+    archive's own division into training and test images has every class in both. Known layouts are
 
     * ``car_ims/`` with ``cars_annos.mat``;
     * ``cars_train/``, ``cars_test/``, ``devkit/cars_train_annos.mat``, ``devkit/cars_meta.mat`` and
-      ``cars_test_annos_withlabels.mat`` in ``devkit/`` or beside it, as torchvision has them
+      ``cars_test_annos_withlabels.mat`` in ``devkit/`` or beside it, as in torchvision
       (``devkit/cars_test_annos.mat`` has no labels);
     * ``names.csv``, ``anno_train.csv``, ``anno_test.csv`` and ``car_data/``, which
       pytorch-metric-learning downloads.
@@ -46,19 +46,19 @@ class Cars196(Benchmark):
     Attributes:
         labels: int64 array (N,), from 0.
         class_names: such as ``"AM General Hummer SUV 2000"``.
-        files: the images, as paths from ``folder`` with ``/``.
+        files: the images, as paths below ``folder`` with ``/``.
         folder: where the data set was found.
-        layout: what was found there.
+        layout: the layout found there.
 
     Raises:
-        UserError: there is no such data set, or images are missing; it says which and what to do.
+        UserError: there is no such data set, or images are missing; says which and what to do.
 
     Source: Krause et al. 2013, 3D Object Representations for Fine-Grained Categorization. Split: Oh
     Song et al. 2016, Deep Metric Learning via Lifted Structured Feature Embedding.
     """
 
     name: ClassVar[str] = "cars196"
-    # The authors' servers have neither any more, and of what others offer nobody tells the digest.
+    # The authors' servers have neither any more, and nobody publishes digests of other copies.
     sources: ClassVar[tuple[Source, ...]] = (
         Source("cars_annos.mat", md5="b407c6086d669747186bd1d764ff9dbc"),
         Source(
@@ -144,14 +144,14 @@ def _images(file: Path, path_field: str) -> list[tuple[str, int]]:
     lacking = [field for field in (path_field, "class") if field not in fields]
     if lacking:
         raise UserError(
-            f"{str(file)!r}: the annotations have no {' and no '.join(lacking)}; needed for the "
-            f"test images is {_LABELLED[0]}"
+            f"{str(file)!r}: the annotations have no {' and no '.join(lacking)}; the test images "
+            f"need {_LABELLED[0]}"
         )
     try:
         pairs = zip(found[path_field], found["class"], strict=True)
         return [(str(path), int(number)) for path, number in pairs]
     except (TypeError, ValueError) as error:
-        raise UserError(f"{str(file)!r}: the class of an annotation is no integer") from error
+        raise UserError(f"{str(file)!r}: the class of an annotation is not an integer") from error
 
 
 def _class_names(file: Path) -> dict[int, str]:
@@ -160,7 +160,7 @@ def _class_names(file: Path) -> dict[int, str]:
 
 
 def _variable(file: Path, name: str) -> Any:
-    """Return a variable of a MATLAB file, which holds data only: nothing in it is run."""
+    """Return a variable of a MATLAB file, which holds only data: nothing in it is executed."""
     from scipy.io import loadmat
 
     try:
@@ -169,7 +169,7 @@ def _variable(file: Path, name: str) -> Any:
         return loadmat(io.BytesIO(data), squeeze_me=True, variable_names=[name])[name]
     except KeyError as error:
         raise UserError(f"{str(file)!r} has no variable {name!r}") from error
-    except Exception as error:  # a broken file makes the reader raise nearly anything
+    except Exception as error:  # the reader may raise nearly anything for a broken file
         raise UserError(f"{str(file)!r} cannot be read: {error}") from error
 
 
@@ -177,7 +177,7 @@ def _check_unpacked(data: bytes) -> None:
     """Refuse variables that unpack to more than any list of images.
 
     Raises:
-        ValueError, zlib.error: they do, or are no packed variables.
+        ValueError, zlib.error: they do, or are not packed variables.
     """
     order: Any = "little" if data[126:128] == b"IM" else "big"
     place, left = 128, _MOST

@@ -22,11 +22,11 @@ _TREE = "CUB_200_2011"
 class Cub200(Benchmark):
     """CUB-200-2011: birds; the first 100 species are for training, the other 100 for testing.
 
-    5,864 images for training and 5,924 for testing, uncropped. Understood are the unpacked archive
-    (``root`` is or holds ``CUB_200_2011``; pytorch-metric-learning downloads the same), and a
-    folder of class folders such as ``001.Black_footed_Albatross``. The images of the former are
-    those of its lists, and every one has to be there; of the latter all that are not hidden and end
-    as images.
+    5,864 images for training and 5,924 for testing, uncropped. Known layouts are the unpacked
+    archive (``root`` is or holds ``CUB_200_2011``; pytorch-metric-learning downloads the same), and
+    a folder of class folders such as ``001.Black_footed_Albatross``. The images of the former are
+    those of its lists, and all must be there; those of the latter are all files that are not hidden
+    and have an image's extension.
 
     Args:
         split: ``"train"`` or ``"test"``.
@@ -36,12 +36,12 @@ class Cub200(Benchmark):
     Attributes:
         labels: int64 array (N,), from 0.
         class_names: such as ``"001.Black_footed_Albatross"``.
-        files: the images, as paths from ``folder`` with ``/``.
+        files: the images, as paths below ``folder`` with ``/``.
         folder: where the data set was found.
-        layout: what was found there.
+        layout: the layout found there.
 
     Raises:
-        UserError: there is no such data set, or images are missing; it says which and what to do.
+        UserError: there is no such data set, or images are missing; says which and what to do.
 
     Source: Wah et al. 2011, The Caltech-UCSD Birds-200-2011 Dataset. Split: Oh Song et al. 2016,
     Deep Metric Learning via Lifted Structured Feature Embedding.
@@ -102,7 +102,7 @@ def _read_folders(folder: Path) -> Listing:
         number = int(match[1])
         if number in names:
             raise UserError(f"{str(folder)!r} has two folders for class {number}: {entry.name!r}")
-        # A name of undecodable bytes holds lone surrogates, which no report could be written with.
+        # A name of undecodable bytes has lone surrogates, which cannot be written to a report.
         names[number] = os.fsencode(entry.name).decode("utf-8", "backslashreplace")
         images += [(f"{entry.name}/{n}", number) for n in _images(folder / entry.name)]
     return Listing(images, names, _TRAIN)

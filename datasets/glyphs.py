@@ -1,4 +1,4 @@
-"""Glyphs: what matplotlib's text faces can draw, a data set that needs no download."""
+"""Glyphs: characters drawn with matplotlib's typefaces, a data set without a download."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from zoo.support.files import check_regular, file_digest
 
 from ._images import check_split, hold_out, save, show_progress
 
-_RECIPE = 1  # to be raised with every change of what is drawn
+_RECIPE = 1  # increase it with every change of the drawings
 _SIDE = 32
 _SIZE = 20  # px per em: all but about fifty characters fit the box
-_BASELINE = 23  # row; where the fewest are lost
+_BASELINE = 23  # row; at this one the fewest characters are lost
 _LEAST_IMAGES = 6
 
 _SLANTED = {
@@ -43,18 +43,18 @@ class Glyphs:
 
     The faces are the DejaVu Sans, Sans Mono, Serif and STIXGeneral that come with matplotlib, in
     four styles each. An image is 32 x 32 pixels, white on black, drawn at 20 px per em: centred
-    from left to right, always on the same baseline, so that a comma is no apostrophe and an o no O.
-    What does not fit the box is left out, never cut off or shrunk.
+    horizontally, always on the same baseline and in the same size, so that a comma differs from an
+    apostrophe, and an o from an O. Characters that do not fit the box are left out.
 
     A class is a character with at least six different renderings. Characters are taken in the
-    order of their code points, and one that shares a rendering with a class already there, in any
-    face, is that class drawn again (A in Latin, Greek and Cyrillic): it is left out. So no two
-    classes have an image in common; a few come close, such as g and the Armenian co.
+    order of their code points, and one that shares a rendering with an earlier class, in any face,
+    is left out as a copy of that class (A in Latin, Greek and Cyrillic). So no two classes have an
+    image in common; a few are very similar, such as g and the Armenian co.
 
     With Pillow 13.0 and FreeType 2.14.3 there are 2,323 classes and 27,014 images, 1,162 and 13,427
     of them for training. Another FreeType may draw a few pixels differently, so that some classes
-    come or go; the fingerprint tells. They are drawn at the first use, in a few seconds, and then
-    kept in the cache folder.
+    appear or disappear; the fingerprint shows it. The images are drawn at the first use, in a few
+    seconds, and then stored in the cache folder.
 
     Args:
         split: ``"train"`` or ``"test"``; each has half of the classes.
@@ -98,7 +98,7 @@ class Glyphs:
         return digest.hexdigest()[:16]
 
     def verify(self) -> list[str]:
-        """Return the empty list: there are no files that could be wrong."""
+        """Return an empty list: there are no files that could be wrong."""
         return []
 
 
@@ -111,7 +111,7 @@ class _Glyphs(NamedTuple):
 
 
 def _load() -> _Glyphs:
-    """Return the glyphs from the cache, where they are rendered to if it has no good copy."""
+    """Return the glyphs from the cache; render them first if it has no valid copy."""
     faces = _find_faces()
     path = cache_dir() / f"glyphs-{_key(faces)}.npz"
     try:
@@ -132,14 +132,14 @@ def _find_faces() -> list[Path]:
     missing = [face.name for face in faces if not face.is_file()]
     if missing:
         raise UserError(
-            f"glyphs are drawn with fonts of matplotlib that are not in {str(folder)!r}: "
+            f"glyphs are drawn with fonts of matplotlib that are missing in {str(folder)!r}: "
             f"{', '.join(missing)}; install matplotlib from PyPI, which has them"
         )
     return faces
 
 
 def _key(faces: Iterable[Path]) -> str:
-    """Return a digest of all that decides over the pixels."""
+    """Return a digest of everything that affects the pixels."""
     versions = (PIL.__version__, features.version("freetype2"), unicodedata.unidata_version)
     digest = hashlib.sha256(repr((_RECIPE, versions)).encode())
     for face in faces:
@@ -150,7 +150,7 @@ def _key(faces: Iterable[Path]) -> str:
 def _draw_all(faces: list[Path]) -> _Glyphs:
     covered = {face: _characters(face) for face in faces}
     often = Counter(character for characters in covered.values() for character in characters)
-    # A dict of bitmaps, by character: it keeps their order and drops the second of a kind.
+    # A dict of bitmaps, by character: it keeps their order and drops duplicates.
     drawn: dict[str, dict[bytes, None]] = {
         character: {} for character in sorted(often) if often[character] >= _LEAST_IMAGES
     }
@@ -170,7 +170,7 @@ def _draw_all(faces: list[Path]) -> _Glyphs:
 
 
 def _characters(face: Path) -> set[str]:
-    """Return what a face has a glyph for, but for spaces, marks, and code points without a name."""
+    """Return the characters of a face, except spaces, marks and code points without a name."""
     from matplotlib.ft2font import FT2Font
 
     characters = map(chr, FT2Font(os.fspath(face)).get_charmap())
@@ -189,7 +189,7 @@ def _draw(character: str, font: ImageFont.FreeTypeFont) -> bytes | None:
 
 
 def _distinct(drawn: dict[str, dict[bytes, None]]) -> dict[str, dict[bytes, None]]:
-    """Return the characters with enough renderings, none of which an earlier one has too."""
+    """Return the characters with enough renderings that no earlier character has."""
     classes: dict[str, dict[bytes, None]] = {}
     taken: set[bytes] = set()
     for character, renderings in drawn.items():

@@ -1,4 +1,4 @@
-"""ImageFolder: folders of images, a folder for each class."""
+"""ImageFolder: images in one folder per class."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES: dict[Split, int] = {"train": 2, "test": 1}
 _LISTED = 20  # names of unusable images in an error
 _SECRET = (
-    "the content has changed since a run read it, though size and times have not; results from "
-    "before are of other images"
+    "the content has changed since a run read it, though size and times have not; earlier results "
+    "are for other images"
 )
 _LAYOUTS = (
     "a folder that holds train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg, whose "
@@ -37,40 +37,41 @@ _LAYOUTS = (
 
 
 class ImageFolder:
-    """Images in a folder for each class: train/ and test/ ones, or classes that are divided.
+    """Images in one folder per class, with given train/ and test/ splits or divided by class.
 
-    Two layouts are understood. ``root/train/<class>/`` and ``root/test/<class>/`` with no class in
+    There are two layouts: ``root/train/<class>/`` and ``root/test/<class>/``, with no class in
     both; or ``root/<class>/``, where ``test_share`` of the classes, drawn by ``split_seed``, are
-    for testing. The images of a class may lie in folders of its folder.
+    for testing. The folder of a class may have subfolders.
 
-    An image is a file that ends as one and is not hidden. All else is ignored and listed in
-    ``stray``: ``.DS_Store``, ``._x.jpg``, ``Thumbs.db``, ``__MACOSX/``, text, and symbolic links
-    that lead to a folder or out of ``root``, so that a stranger's archive cannot reach other files.
+    An image is a file that has an image's extension and is not hidden. Everything else is ignored
+    and listed in ``stray``: ``.DS_Store``, ``._x.jpg``, ``Thumbs.db``, ``__MACOSX/``, text, and
+    symbolic links to a folder or out of ``root``, so that links in an archive cannot reach other
+    files.
 
-    Every image, of both splits, is decoded before anything is trained; what has not changed since
-    (size, times of modification and of status) is not read again at the next start, but by ``zoo
-    data verify``. Two spellings of one class, such as ``Robin`` and ``robin``, give a warning where
-    they are in both splits, or look the same. Images of any mode become
-    RGB, turned upright, transparency over white, deep gray scaled to 8 bits.
+    Every image of both splits is decoded before training; images that have not changed (size,
+    modification time, ctime) are not read again at the next start, except by ``zoo data verify``.
+    Two spellings of one class, such as ``Robin`` and ``robin``, give a warning if they are in both
+    splits or look the same. Images of any mode become RGB: rotated by EXIF, with transparency over
+    white, and deep gray scaled to 8 bits.
 
     Args:
         root: the folder, ``~`` allowed.
         split: ``"train"`` or ``"test"``.
-        test_share: share of the classes for testing, where there are no train/ and test/.
+        test_share: share of the classes for testing, if there are no train/ and test/.
         split_seed: another number gives another division.
-        max_pixels: larger images are refused: a small file can take all of the memory.
+        max_pixels: larger images are refused, as a small file can decode to gigabytes.
         skip_unreadable: leave out images that cannot be used, with a warning, instead of stopping.
 
     Attributes:
         labels: int64 array (N,), ascending from 0.
         class_names: names of the folders, sorted.
-        files: the images, as paths from ``root`` with ``/``.
-        stray: what was ignored, likewise; folders end in ``/``.
+        files: the images, as paths below ``root`` with ``/``.
+        stray: ignored files, likewise; folders end in ``/``.
 
     Raises:
-        UserError: no such folder; or all of this in one message: no such layout, a class in train/
-            and in test/, fewer than two classes to train on or none to test on, images that cannot
-            be used, by name.
+        UserError: there is no such folder; or, reported in one message: another layout, a class in
+            both train/ and test/, fewer than two classes for training or none for testing, unusable
+            images by name.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class ImageFolder:
         return load_rgb(self.root / self.files[index], self.max_pixels), int(self.labels[index])
 
     def fingerprint(self) -> str:
-        """Return a digest of the split, and of names and content of its images when opened."""
+        """Return a digest of the split, and of names and content of its images at opening."""
         return self._fingerprint
 
     def verify(self) -> list[str]:
@@ -128,13 +129,13 @@ class ImageFolder:
         split_seed: int = 0,
         max_pixels: int = MAX_PIXELS,
     ) -> Survey:
-        """Read every file as it is now, whatever was remembered of it.
+        """Read every file again, whatever was stored about it.
 
-        Found are a half layout, classes that are in train and in test, or seem to be one class in
-        several spellings, images that cannot be used, files with the same content, a warning if
-        across the splits or the classes, which images are gray or tiny, and files and folders that
-        are ignored. An image that has changed, though neither its size nor a time shows it, is a
-        warning, and counts from then on as it is.
+        Findings are an incomplete layout, classes that are in both train and test or seem to be one
+        class in several spellings, unusable images, files with the same content (a warning if they
+        are in both splits or in different classes), gray or tiny images, and ignored files and
+        folders. An image that has changed, though neither its size nor a time shows it, is a
+        warning; its new content is used from then on.
 
         Args:
             root: the folder, as for the constructor.
@@ -143,7 +144,7 @@ class ImageFolder:
             max_pixels: larger images cannot be used.
 
         Raises:
-            UserError: no such folder.
+            UserError: there is no such folder.
         """
         folder = _existing(root)
         found = _find(folder, test_share, split_seed)
@@ -171,7 +172,7 @@ class ImageFolder:
         ]
         findings = [Finding("error", f"the folder {problem}", ".") for problem in problems]
         findings += [
-            Finding("warning", "a class without images that can be used", name)
+            Finding("warning", "a class without usable images", name)
             for split in _SPLITS
             for name in found.classes[split]
             if name not in usable[split]
@@ -191,7 +192,7 @@ Classes = dict[str, list[str]]  # by name of the class, its files as paths from 
 
 
 class _Found(NamedTuple):
-    """What lies in the folder, no file opened yet; ``missing`` is a split that has no folder."""
+    """The content of the folder before opening files; ``missing`` is a split without a folder."""
 
     layout: str
     classes: dict[Split, Classes]
@@ -212,7 +213,7 @@ def _existing(root: str) -> Path:
         if root and folder.is_dir():
             return folder.resolve()
         problem = "is not a folder" if root and folder.exists() else "does not exist"
-    except (OSError, RuntimeError) as error:  # no permission to look there; ~ of nobody
+    except (OSError, RuntimeError) as error:  # no permission; ~name of an unknown user
         raise UserError(f"dataset.root={root!r}: {error}; set it to {_LAYOUTS}") from error
     here = "" if folder.is_absolute() else f" (seen from {str(Path.cwd())!r})"
     raise UserError(f"dataset.root={root!r} {problem}{here}; set it to {_LAYOUTS}")
@@ -243,12 +244,12 @@ def _find(root: Path, test_share: float, split_seed: int) -> _Found:
 
 
 def _alike(root: Path) -> list[str]:
-    """Return the folders that are called as a split but for capital letters."""
+    """Return the folders whose names differ from a split's only in capital letters."""
     return [e.name for e in entries(root) if e.name.lower() in _SPLITS and e.is_dir()]
 
 
 def _classes(root: Path, within: str, stray: list[str]) -> Classes:
-    """Return the classes of ``root/within``; what else is there is added to the stray."""
+    """Return the classes of ``root/within``; everything else there is added to ``stray``."""
     classes = {}
     for entry in entries(root / within):
         if is_folder(entry):
@@ -283,7 +284,7 @@ def _usable(found: _Found, checked: Scan) -> tuple[dict[Split, Classes], list[st
 def _all_wrong(
     root: Path, found: _Found, usable: dict[Split, Classes], unreadable: dict[str, str]
 ) -> str:
-    """Return all that is wrong with a folder, whichever split is asked for."""
+    """Return all that is wrong with a folder, for both splits."""
     short = [
         _shortage(split, list(usable[split]), found.stray)
         for split in _SPLITS
@@ -333,7 +334,7 @@ def _report_alike(root: Path, usable: dict[Split, Classes]) -> None:
 
 
 def _digest(split: str, files: list[str], digests: dict[str, str]) -> str:
-    # No absolute path and no time: the same files elsewhere are the same data.
+    # No absolute paths and no times: the same files elsewhere are the same data.
     whole = hashlib.sha256(split.encode())
     for name in files:
         whole.update(os.fsencode(name) + b"\0" + digests[name].encode())
@@ -345,5 +346,5 @@ def _files(classes: Classes) -> Iterator[str]:
 
 
 def _printable(name: str) -> str:
-    # A file name of undecodable bytes holds lone surrogates, which no report could be written with.
+    # A file name of undecodable bytes has lone surrogates, which cannot be written to a report.
     return os.fsencode(name).decode("utf-8", "backslashreplace")

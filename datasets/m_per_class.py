@@ -19,32 +19,32 @@ _LATE = 1000.0
 class MPerClassSampler(EpochBatches):
     """Take ``per_class`` images of each of ``classes`` classes, and over an epoch every image.
 
-    The images of a class, shuffled, form a ring that is cut into groups of ``per_class``; the last
-    group of an epoch runs on into the first. Thus a group has ``per_class`` different images, if
-    the class has that many; if not, they are repeated as evenly as can be (5 of 2 images: 3 and 2),
-    and a warning says for how many classes: an image and its copy are a positive pair at distance
-    zero, from which there is nothing to learn.
+    The images of a class, shuffled, form a ring that is split into groups of ``per_class``; the
+    last group of an epoch continues into the first. Thus a group has ``per_class`` different images
+    if the class has that many; if not, they are repeated as evenly as possible (5 of 2 images: 3
+    and 2), and a warning says for how many classes: an image and its copy are a positive pair at
+    distance zero, from which there is nothing to learn.
 
     A batch takes one group of each of its classes, drawn with probability proportional to the
-    groups the class has left, but for classes that would be left with more groups than there are
-    batches, which come first. When fewer than ``classes`` have groups left, others are drawn once
-    more. An epoch is as short as this allows: the number of groups over ``classes``, rounded up, or
-    the number of groups of the largest class, if that is more.
+    groups that the class has left, except that classes with more groups than remaining batches come
+    first. When fewer than ``classes`` have groups left, others are drawn once more. An epoch is as
+    short as this allows: the number of groups over ``classes``, rounded up, or the number of groups
+    of the largest class, if that is more.
 
-    Unlike the sampler of pytorch-metric-learning, which draws the classes of each batch and the
-    images of each class anew, it leaves no image out.
+    Unlike the sampler of pytorch-metric-learning, which draws classes and images independently for
+    each batch, it leaves no image out.
 
     The images of a class are next to each other in a batch.
 
     Args:
         labels: (N,) class of each image, any integers.
         classes: different classes of a batch, at least 2.
-        per_class: images of each, at least 1. A class that has fewer gives some of them twice or
-            more often, so that every class has the same weight in a batch.
-        seed: of the order; an epoch depends on it and its number alone.
+        per_class: images of each, at least 1. If a class has fewer, some are repeated, so that
+            every class has the same weight in a batch.
+        seed: of the order; an epoch depends only on it and its number.
 
     Raises:
-        UserError: sizes too small, or more classes wanted than there are.
+        UserError: sizes are too small, or there are too few classes.
     """
 
     paper: ClassVar[str] = (
@@ -55,7 +55,7 @@ class MPerClassSampler(EpochBatches):
         if classes < 2 or per_class < 1:
             raise UserError(
                 f"sampler.classes={classes} and sampler.per_class={per_class}: at least 2 and 1 "
-                "are needed, since a batch of one class has nothing to tell apart"
+                "are needed, since a batch of one class has no negatives"
             )
         labels = np.asarray(labels)
         self._by_class = np.argsort(labels, kind="stable")
@@ -96,11 +96,11 @@ class MPerClassSampler(EpochBatches):
         left = -(-self._sizes // self.per_class)
         batches = max(-(-int(left.sum()) // self.classes), int(left.max()))
         for still in range(batches, 0, -1):
-            # The first to ring of alarms with rates `left` are a draw in proportion to it; no alarm
-            # takes as long as _LATE, after which those with nothing left are drawn.
+            # The first of exponential times with rates `left` are a draw in proportion to it; none
+            # is as long as _LATE, after which classes with nothing left are drawn.
             times = rng.standard_exponential(len(left))
             order = np.where(left > 0, times / np.maximum(left, 1), _LATE + times)
-            order[left == still] = -1  # in all batches from here, or its groups do not get in
+            order[left == still] = -1  # needed in all remaining batches to place all its groups
             chosen = np.argpartition(order, self.classes - 1)[: self.classes]
             left[chosen] = np.maximum(left[chosen] - 1, 0)
             yield chosen

@@ -1,4 +1,4 @@
-"""ShuffleSampler: all images in random order, cut into batches of one size."""
+"""ShuffleSampler: all images in random order, split into batches of one size."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ._epochs import EpochBatches
 class ShuffleSampler(EpochBatches):
     """Take all images in random order, whatever their classes, in batches of ``batch_size``.
 
-    Where the last batch of an epoch would be smaller, it is filled up with other images, drawn from
-    those not in it: all batches have the same size and no image twice.
+    If the last batch of an epoch would be smaller, it is filled with other images that are not in
+    it: all batches have the same size and no image twice.
 
     Args:
         labels: (N,) class of each image; only their number matters.
-        batch_size: images of a batch, 1 to N.
-        seed: of the order; an epoch depends on it and its number alone.
+        batch_size: images in a batch, 1 to N.
+        seed: of the order; an epoch depends only on it and its number.
 
     Raises:
-        UserError: ``batch_size`` is out of its range.
+        UserError: ``batch_size`` is out of range.
     """
 
     def __init__(self, labels: ArrayLike, batch_size: int, seed: int = 0) -> None:

@@ -17,9 +17,9 @@ _TREE = "Stanford_Online_Products"
 class Sop(Benchmark):
     """Stanford Online Products: 11,318 products are for training, 11,316 others for testing.
 
-    59,551 images for training and 60,502 for testing, as ``Ebay_train.txt`` and ``Ebay_test.txt``
-    list them; ``root`` is or holds the unpacked ``Stanford_Online_Products`` (what
-    pytorch-metric-learning downloads is the same).
+    59,551 images for training and 60,502 for testing, as listed in ``Ebay_train.txt`` and
+    ``Ebay_test.txt``; ``root`` is or holds the unpacked ``Stanford_Online_Products``
+    (pytorch-metric-learning downloads the same).
 
     Args:
         split: ``"train"`` or ``"test"``.
@@ -29,12 +29,12 @@ class Sop(Benchmark):
     Attributes:
         labels: int64 array (N,), from 0.
         class_names: kind and number of the product, such as ``"bicycle/111085122871"``.
-        files: the images, as paths from ``folder`` with ``/``.
+        files: the images, as paths below ``folder`` with ``/``.
         folder: where the data set was found.
-        layout: what was found there.
+        layout: the layout found there.
 
     Raises:
-        UserError: there is no such data set, or images are missing; it says which and what to do.
+        UserError: there is no such data set, or images are missing; says which and what to do.
 
     Source: Oh Song et al. 2016, Deep Metric Learning via Lifted Structured Feature Embedding.
     """

@@ -49,6 +49,6 @@ BUILTIN: dict[str, dict[str, str]] = {
     },
 }
 
-# Classes of pytorch-metric-learning that stand for their own, `pml.<ClassName>`, with what those
-# lack for a run.
+# Classes that replace those of pytorch-metric-learning under `pml.<ClassName>`, as these lack
+# something that a run needs.
 PML: dict[str, str] = {"CrossBatchMemory": "zoo.losses._memory:CrossBatchMemory"}

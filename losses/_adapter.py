@@ -1,4 +1,4 @@
-"""Losses that pytorch-metric-learning has right: under a plain name, in full precision."""
+"""Correct losses of pytorch-metric-learning under a plain name, in full precision."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ._shared import Loss
 class PMLLoss(Loss):
     """A loss of pytorch-metric-learning with the arguments and defaults of its paper.
 
-    It adds what :class:`Loss` promises: float32 under autocast and of half precision, inputs that
-    are checked, and 0 with a graph where there is nothing to learn from.
+    It adds what :class:`Loss` promises: float32 under autocast and for half precision, checked
+    inputs, and 0 with a graph if there is nothing to learn from.
 
     Args:
-        pml: the loss as PML has it, built.
+        pml: the built loss of PML.
     """
 
     def __init__(self, pml: BaseMetricLossFunction) -> None:
@@ -30,7 +30,7 @@ class PMLLoss(Loss):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> Tensor:
-        """Return what PML's loss gives."""
+        """Return the value of PML's loss."""
         gallery = () if ref_emb is embeddings else (ref_emb, ref_labels)
         value: Tensor = self.pml(embeddings, labels, indices_tuple, *gallery)
         return value

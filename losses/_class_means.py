@@ -1,4 +1,4 @@
-"""Distances to the class means of a batch, as losses of the family of prototypes share them."""
+"""Distances to the class means of a batch, for losses with prototypes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class ClassMeans(NamedTuple):
     """Squared Euclidean distances of N images to the class means of M gallery images.
 
     Attributes:
-        own: (N,) to the mean of the image's own class, 0 if the gallery has none of it.
-        own_size: (N,) gallery images of the own class; in a batch with itself, itself too.
+        own: (N,) to the mean of the image's own class, 0 if the gallery does not have the class.
+        own_size: (N,) gallery images of the own class; in a batch, including the image itself.
         distance: (N, M) to the mean of the class of each gallery image.
-        other: (N, M) bool; the columns of other classes, only one for each class.
-        size: (M,) images of the class of each gallery image.
+        other: (N, M) bool; the columns of other classes, one column for each class.
+        size: (M,) number of images of the class of each gallery image.
     """
 
     own: Tensor
@@ -33,7 +33,7 @@ def class_means(x: Tensor, labels: Tensor, ref: Tensor, ref_labels: Tensor) -> C
     same = ref_labels[:, None] == ref_labels
     size = same.sum(1)
     means = same.to(ref.dtype) @ ref / size[:, None]
-    first = ~same.tril(-1).any(1)  # one image stands for its class
+    first = ~same.tril(-1).any(1)  # one image represents its class
     is_own = labels[:, None] == ref_labels
     own_size = is_own.sum(1)
     own_mean = means[is_own.to(torch.uint8).argmax(1)]  # any column of the class has its mean
@@ -42,7 +42,7 @@ def class_means(x: Tensor, labels: Tensor, ref: Tensor, ref_labels: Tensor) -> C
 
 
 def squared_distances(x: Tensor, means: Tensor) -> Tensor:
-    """Return (N, M) squared distances by a product, about a common origin that cancels less."""
+    """Return (N, M) squared distances by a product, about an origin that reduces cancellation."""
     origin = means.detach().mean(0)  # distances do not depend on it
     x, means = x - origin, means - origin
     return torch.addmm(x.square().sum(1)[:, None] + means.square().sum(1), x, means.T, alpha=-2)
@@ -53,8 +53,8 @@ def prototypical_nll(
 ) -> Tensor:
     """Return the mean of -log softmax_k(-scale ||x - c_k||²) at the own class.
 
-    ``ref is x`` leaves every image out of the mean of its own class: from the mean c of all n of
-    them the image is n / (n - 1) times as far from that of the others as it is from c.
+    ``ref is x`` leaves every image out of the mean of its own class: its distance to the mean of
+    the n - 1 others is n / (n - 1) times that to the mean of all n.
     """
     means = class_means(x, labels, ref, ref_labels)
     own, least = means.own, 1

@@ -1,4 +1,4 @@
-"""What losses with weights for each class share."""
+"""Shared by losses that have weights for each class."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from zoo.errors import UserError
 
 
 def check_classes(labels: Tensor, num_classes: int) -> None:
-    """Refuse labels that have no weights; on a CPU only, as a GPU would have to wait.
+    """Refuse labels without weights, on a CPU only, as reading them would make a GPU wait.
 
     Raises:
-        UserError: names the labels that occur and those that may.
+        UserError: names the labels that occur and those that are allowed.
     """
     if labels.device.type != "cpu" or not len(labels):
         return
@@ -19,5 +19,5 @@ def check_classes(labels: Tensor, num_classes: int) -> None:
     if low < 0 or high >= num_classes:
         raise UserError(
             f"labels are from {low} to {high}, but this loss has weights for {num_classes} "
-            f"classes, 0 to {num_classes - 1}: number the classes so, or build it with more"
+            f"classes, 0 to {num_classes - 1}: renumber the classes, or build it with more"
         )

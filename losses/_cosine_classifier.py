@@ -1,4 +1,4 @@
-"""What losses have in common that classify by the cosine to a learned weight for each class."""
+"""Shared by losses that classify by the cosine to a learned weight for each class."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class CosineClassifier(Loss):
         self.weight = nn.Parameter(torch.randn(num_classes, embedding_size))
 
     def cosines(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines (N, C) and the labels as indices; refuses labels that have no weight."""
+        """Return cosines (N, C) and the labels as indices; refuse labels without a weight."""
         check_classes(labels, self.num_classes)
         weight = unit(self.weight.to(embeddings.dtype))
         return unit(embeddings) @ weight.T, labels.long()
 
 
 class PMLClassifier(PMLLoss):
-    """A loss of PML that has weights for each class and looks at cosines only.
+    """A loss of PML that has weights for each class and uses only cosines.
 
-    It refuses labels that have no weights, and normalises before PML does, whose norms overflow at
-    1e19 in float32.
+    It refuses labels without weights, and normalises before PML, whose norms overflow at 1e19 in
+    float32.
 
     Args:
-        pml: the loss as PML has it, built.
+        pml: the built loss of PML.
         num_classes: its classes.
     """
 
@@ -71,9 +71,9 @@ class PMLClassifier(PMLLoss):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> Tensor:
-        """Return what PML's loss gives for the embeddings on the unit sphere."""
+        """Return the value of PML's loss for the embeddings on the unit sphere."""
         check_classes(labels, self.num_classes)
-        # PML would turn the weights themselves, for good, to the type of the embeddings.
+        # PML would convert the weights themselves, permanently, to the type of the embeddings.
         weights = {name: p.to(embeddings.dtype) for name, p in self.pml.named_parameters()}
         value: Tensor = functional_call(self.pml, weights, (unit(embeddings), labels.long()))
         return value

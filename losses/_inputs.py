@@ -1,4 +1,4 @@
-"""What a loss may be called with; everything else is refused in words."""
+"""The arguments of a loss: everything that it cannot use is refused with a message."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def check(
     ref_emb: Tensor | None,
     ref_labels: Tensor | None,
 ) -> None:
-    """Refuse what a loss cannot use; it looks at shapes only, for which no GPU has to wait.
+    """Refuse arguments that a loss cannot use; reads only shapes, so that no GPU has to wait.
 
-    On a CPU, where that costs nothing, indices without an image are refused too. Negative ones
-    would count from the end.
+    On a CPU, where it costs nothing, indices without an image are also refused. Negative ones would
+    count from the end.
 
     Raises:
         UserError: says which argument is wrong, and how.
@@ -41,7 +41,7 @@ def check(
         _check_items("ref_emb", ref_emb, "ref_labels", ref_labels, needed=indices_tuple is None)
         if ref_emb.shape[1] != embeddings.shape[1] or ref_emb.device != embeddings.device:
             raise UserError(
-                f"ref_emb of shape {tuple(ref_emb.shape)} on {ref_emb.device} does not go with "
+                f"ref_emb of shape {tuple(ref_emb.shape)} on {ref_emb.device} does not match "
                 f"embeddings of shape {tuple(embeddings.shape)} on {embeddings.device}"
             )
         _check_kinds(labels, ref_labels)
@@ -51,17 +51,17 @@ def check(
 
 
 def _check_kinds(labels: Tensor | None, ref_labels: Tensor | None) -> None:
-    """Refuse labels that no type can be compared in: those of int64 and of uint64."""
+    """Refuse labels that have no common type for a comparison: int64 and uint64."""
     kinds = [x.dtype for x in (labels, ref_labels) if x is not None]
     if len({kind == torch.uint64 for kind in kinds}) > 1:
         raise UserError(
             f"labels are {_kind(labels)} and ref_labels {_kind(ref_labels)}, which PyTorch cannot "
-            "compare; make both of one kind, as with .long()"
+            "compare; convert both to one type, for example with .long()"
         )
 
 
 def as_int64(labels: Tensor | None) -> Tensor | None:
-    """Return integers that all of PyTorch can compute with: for uint16 it can do little."""
+    """Return integers of a type that PyTorch fully supports, which uint16 is not."""
     return None if labels is None else labels.long()
 
 
@@ -74,7 +74,7 @@ def _check_items(
         raise UserError(f"{name} must be of shape (items, dimensions), not {tuple(x.shape)}")
     if labels is None:
         if needed:
-            raise UserError(f"{label_name} are missing; only mined pairs can do without")
+            raise UserError(f"{label_name} are missing; only with mined pairs are they optional")
         return
     if not _is_of(labels, _INTEGERS):
         raise UserError(f"{label_name} must be a dense tensor of integers, not {_kind(labels)}")

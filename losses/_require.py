@@ -1,4 +1,4 @@
-"""What numbers an argument may be; everything else is refused in words."""
+"""The allowed numbers of arguments: others are refused with a message."""
 
 from __future__ import annotations
 

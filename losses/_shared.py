@@ -1,4 +1,4 @@
-"""What the losses of the zoo have in common: PML's calling convention, in full precision."""
+"""The base class of the zoo's losses: PML's calling convention, in full precision."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ._inputs import as_int64, check
 class Loss(BaseMetricLossFunction):  # type: ignore[misc]
     """A loss of the zoo: the subclass writes only :meth:`value`.
 
-    It is called as the losses of pytorch-metric-learning are, and takes what its miners return.
-    Whatever comes in, half precision or autocast, the work is done in float32, or in float64 if
-    that is what comes in. A batch with nothing to learn from gives 0, with a graph; one with a
-    NaN or an infinity in it gives NaN, so that training can see it.
+    It is called like the losses of pytorch-metric-learning, and takes what PML's miners return.
+    Inputs in half precision or under autocast are computed in float32, inputs in float64 in
+    float64. A batch with nothing to learn from gives 0, with a graph; a batch with a NaN or an
+    infinity gives NaN, so that training notices it.
 
-    Class attributes tell the tables and ``zoo.checks`` what it is.
+    Class attributes describe it to the tables and ``zoo.checks``.
 
     Attributes:
         paper: authors, year and title.
-        kind: what it looks at: pairs, triplets, whole lists, one proxy per class, a classifier's
+        kind: what it uses: pairs, triplets, whole lists, one proxy per class, a classifier's
             weights, or a clustering.
         cost: time in N, the images of a batch, and C, the classes of the data set.
-        sampler: the sampler that its paper's batches come from.
+        sampler: the sampler of the paper's batches.
         gallery: whether ``ref_emb`` has a meaning.
         mined: whether ``indices_tuple`` has a meaning.
-        normalises: whether the lengths of the embeddings make no difference.
+        normalises: whether it ignores the lengths of the embeddings.
         expected_failures: checks that it cannot pass by its definition, and why.
-        check_arguments: what to check it with, where arguments have no default.
+        check_arguments: values for the checks of arguments without a default.
     """
 
     paper: ClassVar[str] = ""
@@ -62,12 +62,12 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
         Args:
             embeddings: (N, d) raw network outputs.
             labels: (N,) integers, any values.
-            indices_tuple: what a PML miner returned: the pairs or triplets to look at.
+            indices_tuple: the pairs or triplets to use, as returned by a miner of PML.
             ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out.
             ref_labels: (M,) labels of the gallery.
 
         Raises:
-            UserError: what does not go together: shapes, types, a gallery without labels.
+            UserError: arguments that do not match: shapes, types, a gallery without labels.
         """
         if ref_emb is embeddings and ref_labels is labels:  # as some of PML's code calls it
             ref_emb = ref_labels = None
@@ -92,7 +92,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
         if ref_emb is not None and not self.gallery:
             raise UserError(f"{name} is defined on a batch: ref_emb has no meaning for it")
         if indices_tuple is not None and not self.mined:
-            raise UserError(f"{name} looks at a whole batch: it cannot be given mined pairs")
+            raise UserError(f"{name} uses a whole batch: it cannot take mined pairs")
 
     def compute_loss(
         self,
@@ -119,11 +119,11 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
 
 
 def _only_finite(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x with 0 for what is not finite, and 1, or NaN if there was any of that.
+    """Return x with 0 in place of numbers that are not finite, and 1, or NaN if there were any.
 
-    A loss that is multiplied by it is as it was, or NaN. It cannot be left to the formulas: a mask,
-    a maximum or a histogram hides a NaN or breaks on it. No GPU has to wait for this; on a CPU one
-    sum tells in nearly all cases that there is nothing to do.
+    Multiplied by the latter, a loss is unchanged or NaN. The formulas cannot do this: a mask, a
+    maximum or a histogram hides a NaN or fails on it. No GPU has to wait for this; on a CPU, one
+    sum shows in nearly all cases that there is nothing to do.
     """
     if x.device.type == "cpu" and x.detach().sum().isfinite():
         return x, x.new_ones(())
@@ -156,9 +156,9 @@ def unit_sphere(x: Tensor, eps: float = 1e-12) -> Unit:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Return the rows of x on the unit sphere, to differentiate; a zero row stays and gets none.
+    """Return the rows of x on the unit sphere, differentiable; zero rows stay, without gradient.
 
-    As :func:`unit_sphere`, it divides by the largest entry first. A row with a NaN becomes NaN.
+    Like :func:`unit_sphere`, it divides by the largest entry first. A row with a NaN becomes NaN.
     """
     largest = x.detach().abs().amax(dim=1, keepdim=True)
     fine = ~(largest <= 1e-12)
@@ -168,7 +168,7 @@ def unit(x: Tensor) -> Tensor:
 
 
 def safe_sqrt(x: Tensor) -> Tensor:
-    """Return the root of what is above 0, else 0 with gradient 0, where that of a root is none."""
+    """Return the square root of positive numbers, else 0 with gradient 0."""
     fine = x > 0
     return torch.where(fine, torch.where(fine, x, 1).sqrt(), 0)
 
@@ -179,7 +179,7 @@ def unit_distances(f: Tensor, g: Tensor) -> Tensor:
 
 
 class Masks(NamedTuple):
-    """Which of the gallery are positives and negatives of which anchors: bool (N, M) each."""
+    """The positives and negatives in the gallery of each anchor: bool (N, M) each."""
 
     positive: Tensor
     negative: Tensor
@@ -192,7 +192,7 @@ def masks(
     ref_emb: Tensor,
     ref_labels: Tensor | None,
 ) -> Masks:
-    """Return the pairs that a loss looks at: all but an image with itself, or those mined.
+    """Return the pairs that a loss uses: all but an image with itself, or those mined.
 
     A mined triplet (a, p, n) stands for the pairs (a, p) and (a, n).
     """

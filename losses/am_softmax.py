@@ -28,8 +28,8 @@ class AMSoftmaxLoss(PMLClassifier):
         margin: m, in units of cosine; 0.35 in the paper.
 
     Shape:
-        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
-        only. A gallery and mined pairs have no meaning for it.
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only
+        one class. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Wang, Cheng, Liu, Liu. Additive Margin Softmax for Face Verification. IEEE Signal Processing

@@ -13,7 +13,7 @@ from zoo.errors import UserError
 
 from ._shared import Loss, masks, unit
 
-_MOST_DEGREES = 70  # beyond, what is summed spans more than float32 has exponents
+_MOST_DEGREES = 70  # above it, the terms of the sum exceed the range of float32
 
 
 class AngularLoss(Loss):
@@ -27,8 +27,8 @@ class AngularLoss(Loss):
 
     exp(g_apn) is a product of one factor for (a, n) and one for (p, n), so that the sum over n is a
     product of two matrices, and the memory O(N²). pytorch-metric-learning's AngularLoss, which
-    keeps a row for each positive pair, multiplies normalised anchors by the embeddings as they are;
-    of embeddings that are normalised before, it gives the same.
+    keeps a row for each positive pair, multiplies normalised anchors by unnormalised embeddings; if
+    the embeddings are normalised first, it gives the same.
 
     Args:
         alpha: in degrees, from 0 to 70. 45 is common in public code; the paper tries several.

@@ -17,7 +17,7 @@ from ._shared import safe_sqrt
 
 
 class ArcFaceLoss(CosineClassifier):
-    """Classify by cosines where the angle to the own class has to win by a margin.
+    """Classify by cosines, with an additive margin on the angle to the own class.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes, t_c the angle
     between f and w_c, s the scale and m the margin::
@@ -29,9 +29,9 @@ class ArcFaceLoss(CosineClassifier):
     as in the authors' code.
 
     No angle is computed: cos(t + m) = cos t cos m - sin t sin m, where sin t has derivative 0 at
-    t = 0. It equals pytorch-metric-learning's ArcFaceLoss, which goes through acos, whose
-    derivative at cosine 1 is infinite; that one relies on PyTorch's clamp to have none at its
-    bounds, which not every version has.
+    t = 0. It equals pytorch-metric-learning's ArcFaceLoss, which uses acos, whose derivative at
+    cosine 1 is infinite; PML relies on PyTorch's clamp having none at its bounds, which is not so
+    in every version.
 
     Args:
         num_classes: C, the classes of the training data.
@@ -40,8 +40,8 @@ class ArcFaceLoss(CosineClassifier):
         margin: m in degrees; 28.6, which are 0.5 rad, in the paper.
 
     Shape:
-        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
-        only. A gallery and mined pairs have no meaning for it.
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only
+        one class. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Deng, Guo, Xue, Zafeiriou. ArcFace: Additive Angular Margin Loss for Deep Face Recognition.

@@ -20,11 +20,11 @@ class BinomialDevianceLoss(Loss):
         L = mean_pos log(1 + exp(-alpha (s - beta))) + mean_neg log(1 + exp(alpha C (s - beta)))
 
     The means balance the two kinds, whatever their numbers, and C makes a violated negative weigh
-    more. Every pair is looked at alone: whether it is hard does not depend on the others.
+    more. Each pair is independent: whether it is hard does not depend on the others.
 
     Args:
         alpha: steepness; 2 in the paper.
-        beta: the cosine that parts positives from negatives; 0.5 in the paper.
+        beta: the cosine that separates positives from negatives; 0.5 in the paper.
         negative_cost: C, how much steeper negatives are; 25 in the paper.
 
     Shape:

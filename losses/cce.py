@@ -14,7 +14,7 @@ from ._shared import Loss
 class CCELoss(Loss):
     """Classify the training classes with a linear layer on top of the embedding.
 
-    With W (C, d) and b (C,) learned, and z = W x + b of embeddings as they are::
+    With W (C, d) and b (C,) learned, and z = W x + b of unnormalised embeddings::
 
         L = mean of -z_y + log sum_c exp(z_c)
 

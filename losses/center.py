@@ -16,16 +16,16 @@ from ._shared import Loss
 class CenterLoss(Loss):
     """Classify with a linear layer, and pull every image to a learned centre of its class.
 
-    With W (C, d), b (C,) and the centres c (C, d) learned, and z = W x + b of embeddings as they
-    are::
+    With W (C, d), b (C,) and the centres c (C, d) learned, and z = W x + b of unnormalised
+    embeddings::
 
         L = mean of -z_y + log sum_j exp(z_j) + weight / 2 |x - c_y|²
 
     Differs from the paper in:
         * it is a mean, the paper's a sum.
-        * the paper moves the centres by a rule of their own, half way to the mean of their images
-          in the batch (alpha 0.5). Here they are parameters that follow the gradient, which
-          has the same zeros; they take their learning rate from the optimiser. They start at 0.
+        * the paper moves the centres by a separate rule, half way to the mean of their images in
+          the batch (alpha 0.5). Here they are parameters that follow the gradient, which has the
+          same zeros, with the learning rate of the optimiser. They start at 0.
 
     Args:
         num_classes: C, the classes of the training data.

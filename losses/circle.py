@@ -13,7 +13,7 @@ from zoo.errors import UserError
 from ._require import require_positive
 from ._shared import Loss, masks, unit
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+_NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
 class CircleLoss(Loss):
@@ -25,11 +25,11 @@ class CircleLoss(Loss):
                             * sum_{p in P(a)} exp(-gamma w_ap (S_ap - (1 - m))))
         w_ap = [1 + m - S_ap]+       w_an = [S_an + m]+
 
-    over the anchors that have a positive and a negative. As in the paper the weights w are
-    constants to the **gradient**, which therefore is not the derivative of the value.
+    over the anchors that have a positive and a negative. As in the paper, the weights w are
+    constants for the **gradient**, which therefore is not the derivative of the value.
 
-    It equals pytorch-metric-learning's CircleLoss, but for a batch with no more than one positive
-    and one negative pair, which that one takes for empty.
+    It equals pytorch-metric-learning's CircleLoss, except for a batch with at most one positive and
+    one negative pair, which PML treats as empty.
 
     Args:
         m: the margin; 0.4 in the paper for fine-grained retrieval.
@@ -83,7 +83,7 @@ class CircleLoss(Loss):
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the gradient with constant weights, from loops over the anchors, in float64.
 
-        It is what ``zoo.checks`` compares the gradient with.
+        ``zoo.checks`` compares the gradient with it.
         """
         x = embeddings.detach().double().requires_grad_()
         f = F.normalize(x)

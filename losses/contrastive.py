@@ -18,20 +18,20 @@ class ContrastiveLoss(Loss):
 
         L = 1/|P| sum_{(a,p) in P} 1/2 D_ap² + 1/|Q'| sum_{(a,n) in Q'} 1/2 (margin - D_an)²
 
-    pytorch-metric-learning's ContrastiveLoss has D and margin - D instead of half their squares,
-    whose force does not fade as a pair reaches its place.
+    pytorch-metric-learning's ContrastiveLoss has D and margin - D instead of half their squares, so
+    that the gradient does not fade as a pair reaches its place.
 
     Differs from the paper in:
         * the embeddings are normalised, so that a margin means the same for every network.
-        * the paper sums over given pairs, about as many of either sort. A batch has many more
-          negatives than positives, most of them beyond the margin, so either sort has its own mean.
+        * the paper sums over given pairs, about as many of either kind. A batch has many more
+          negatives than positives, most of them beyond the margin, so each kind has its own mean.
 
     Args:
         margin: in units of D, which is from 0 to 2.
 
     Shape:
-        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives has the second term left, one without negatives the first.
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. Without
+        positives only the second term remains, without negatives only the first.
 
     Reference:
         Hadsell, Chopra, LeCun. Dimensionality Reduction by Learning an Invariant Mapping. CVPR

@@ -11,7 +11,7 @@ from ._require import require_not_negative, require_positive
 
 
 class CosFaceLoss(PMLClassifier):
-    """Classify by cosines where that of the own class has to win by a margin.
+    """Classify by cosines, with an additive margin on the cosine of the own class.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes, s the scale and
     m the margin::
@@ -28,8 +28,8 @@ class CosFaceLoss(PMLClassifier):
         margin: m, in units of cosine; 0.35 in the paper.
 
     Shape:
-        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
-        only. A gallery and mined pairs have no meaning for it.
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only
+        one class. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Wang, Wang, Zhou, Ji, Gong, Zhou, Li, Liu. CosFace: Large Margin Cosine Loss for Deep Face

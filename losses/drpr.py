@@ -15,33 +15,32 @@ from ._shared import Loss
 
 
 class DRPRLoss(Loss):
-    """Make soft clustering by distances to class means say what the labels say.
+    """Make soft clustering by distances to class means agree with the labels.
 
-    With Y (N, k) the target probabilities, f the embeddings as they are, and of each class the
+    With Y (N, k) the target probabilities, f the unnormalised embeddings, and for each class the
     prior pi_k = mean_i Y_ik and the mean mu_k = sum_i Y_ik f_i / sum_i Y_ik::
 
         p_ik = pi_k exp(-||f_i - mu_k||² / temperature) / sum_c pi_c exp(-||f_i - mu_c||² / ...)
         L    = mean_i KL(Y_i || p_i)
 
     Labels are the case of one-hot Y: the entropy of Y is 0 and KL is the cross entropy -log p_iy;
-    mu_k is the mean of class k and pi_k its share of the batch. Of
-    :class:`zoo.losses.prototypical.PrototypicalLoss` that differs in two things: an image is part
-    of the mean of its own class, and large classes have a larger prior, which cancels if all are of
-    a size.
+    mu_k is the mean of class k and pi_k its share of the batch. It differs from
+    :class:`zoo.losses.prototypical.PrototypicalLoss` in two things: an image is part of the mean of
+    its own class, and large classes have a larger prior, which cancels if all have the same size.
 
-    An image that is alone in its class is its mean. It pushes and is pushed, as its own probability
-    is less than 1.
+    An image that is alone in its class is the mean of the class. It pushes and is pushed, as its
+    own probability is less than 1.
 
-    Differs from the paper in being a mean over the images where that sums, and in the target: the
-    paper's use is to learn from soft Y, which labels cannot say.
+    Differs from the paper in being a mean over the images instead of a sum, and in the target: the
+    paper's purpose is to learn from soft Y, which labels cannot express.
 
     Args:
-        temperature: that distances are divided by; 1 in the paper's formula, 50 in the authors'
-            code for zero-shot learning on Flowers.
+        temperature: divisor of the distances; 1 in the paper's formula, 50 in the authors' code
+            for zero-shot learning on Flowers.
 
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. A gallery ``ref_emb`` (M, d) gives the
-        means and the priors; images of a class that it has not are left out. One class gives 0.
+        means and the priors; images of classes that it lacks are left out. One class gives 0.
         Mined pairs have no meaning for it.
 
     Reference:

@@ -18,7 +18,7 @@ class FastAPLoss(PMLLoss):
     """Maximise average precision, made differentiable by soft histograms of distances.
 
     With the squared distances of the L2-normalised embeddings, from 0 to 4, counted into nodes by
-    linear interpolation, h+ the histogram of an anchor's positives and H+ and H the cumulated
+    linear interpolation, h+ the histogram of an anchor's positives, and H+ and H the cumulative
     histograms of its positives and of all others::
 
         L = mean_a of 1 - 1/|P(a)| sum_j h+_j H+_j / H_j
@@ -58,8 +58,8 @@ class FastAPLoss(PMLLoss):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> Tensor:
-        """Return what PML's loss gives for the embeddings on the unit sphere."""
+        """Return the value of PML's loss for the embeddings on the unit sphere."""
         f = unit(embeddings)
         value = super().value(f, labels, None, f, labels)
-        # Without a negative precision is 1, but in PML's sums only up to rounding.
+        # Without a negative, precision is 1, but in PML's sums only up to rounding.
         return torch.where((labels != labels[0]).any(), value, value * 0)

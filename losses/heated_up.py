@@ -11,7 +11,7 @@ from ._require import require_positive
 
 
 class HeatedUpLoss(PMLClassifier):
-    """Classify by cosines at a scale that is lowered in stages, which heats the softmax up.
+    """Classify by cosines, at a scale to be lowered in stages, which heats up the softmax.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes and alpha the
     scale, the inverse of the temperature::
@@ -20,16 +20,16 @@ class HeatedUpLoss(PMLClassifier):
 
     It is pytorch-metric-learning's NormalizedSoftmaxLoss with temperature 1/scale.
 
-    The paper's heating up is this loss in stages: the network is trained at an intermediate scale
-    and then fine-tuned at a lower one, where images that are classified well already still have a
-    gradient, so that classes become compact. This loss is one stage, of a fixed scale. For the next
-    one the network goes on with a loss of a lower ``scale`` that has loaded the ``state_dict`` of
-    the first: the weights of the classes, whose lengths make no difference. That takes a training
-    loop of your own, as ``zoo`` resumes a run only with the settings that it had.
+    The paper uses this loss in stages: the network is trained at an intermediate scale and then
+    fine-tuned at a lower one, where images that are already classified well still have a gradient,
+    so that classes become compact. This loss is one stage with a fixed scale. For the next stage,
+    continue with a loss of a lower ``scale`` that has loaded the ``state_dict`` of the first, that
+    is, the weights of the classes, whose lengths do not matter. This requires your own training
+    loop, as ``zoo`` resumes a run only with the same settings.
 
     Differs from the paper in:
-        * nothing is lowered within a run. The scales of the stages are to be chosen: 16 is that of
-          a first one, not known to be the paper's.
+        * the scale is not lowered within a run. You choose the scales of the stages: 16 is for a
+          first one, and not known to be the paper's.
 
     Args:
         num_classes: C, the classes of the training data.
@@ -37,8 +37,8 @@ class HeatedUpLoss(PMLClassifier):
         scale: alpha of this stage.
 
     Shape:
-        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
-        only. A gallery and mined pairs have no meaning for it.
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only
+        one class. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Zhang, Yu, Karaman, Zhang, Chang. Heated-Up Softmax Embedding. arXiv:1809.04157, 2018.

@@ -20,13 +20,12 @@ class HistogramLoss(Loss):
 
         L = sum_r h-_r sum_{q <= r} h+_q
 
-    A cosine of exactly 1 belongs to the last interval, whose end it is. For
-    pytorch-metric-learning's HistogramLoss it starts another, for which there is no node: an
-    IndexError, or on a GPU an assertion that ends the process. Elsewhere the two are equal to
-    float32's precision, which that one has of float64 too.
+    A cosine of exactly 1 belongs to the last interval. In pytorch-metric-learning's HistogramLoss
+    it starts another interval without a node: an IndexError, or on a GPU an assertion that ends the
+    process. Otherwise the two are equal within float32's precision, which PML has for float64 too.
 
-    A pair moves only where pairs of the other sort are: two histograms that do not overlap give no
-    gradient, be they in the right order or in the wrong one.
+    A pair moves only if there are pairs of the other kind at its cosine: two histograms that do not
+    overlap give no gradient, whether they are in the right or in the wrong order.
 
     Args:
         n_bins: intervals from -1 to 1.
@@ -45,7 +44,7 @@ class HistogramLoss(Loss):
     cost = "N²"
     sampler = "m_per_class"
     expected_failures: ClassVar[Mapping[str, str]] = {
-        "check_large_gaps": "where the two histograms do not overlap it is constant"
+        "check_large_gaps": "it is constant where the two histograms do not overlap"
     }
 
     def __init__(self, n_bins: int = 100) -> None:
@@ -62,7 +61,7 @@ class HistogramLoss(Loss):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> Tensor:
-        """Return the probability that the two histograms give."""
+        """Return the probability computed from the two histograms."""
         positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         f = unit(embeddings)
         cosines = (f @ (f if ref_emb is embeddings else unit(ref_emb)).T).clamp(-1, 1)

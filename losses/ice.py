@@ -14,12 +14,12 @@ from zoo.errors import UserError
 from ._shared import Loss, mask_of, unit_sphere
 
 _FAR = 1e30
-_MOST_SCALE = 1e9  # far below _FAR, and beyond any use
-_BLOCK_ELEMENTS = 1 << 22  # anchors x gallery looked at together: 16 MB for each temporary
+_MOST_SCALE = 1e9  # far below _FAR, and larger than any useful scale
+_BLOCK_ELEMENTS = 1 << 22  # anchors x gallery in a block: 16 MB for each temporary
 
 
 class ICELoss(Loss):
-    """Match every positive against all negatives of its anchor, hard examples weighing more.
+    """Match every positive against all negatives of its anchor, with more weight on hard ones.
 
     With f the L2-normalised embeddings, S = f f^T, P(a) and Q(a) the positives and negatives of
     anchor a, and s the scale, the probability that a matches its positive i is (Eq. 3)::
@@ -42,15 +42,15 @@ class ICELoss(Loss):
     Differs from the paper in:
         * the value is a mean, the paper's Eq. 5 a sum; only its gradient is used for learning.
         * N counts the anchors that have a positive and a negative; the paper assumes all have.
-        * ``anchor_gradient``: the paper writes the derivatives of positives and negatives and says
-          nothing of the anchor's. ``True`` also moves the anchor, ``False`` is the literal reading.
+        * ``anchor_gradient``: the paper gives the derivatives of positives and negatives, but not
+          the anchor's. ``True`` also moves the anchor, ``False`` is the literal reading.
 
     Args:
         scale: s, at least 1 in the paper; 64 on Stanford Online Products.
         reweight: the paper's normalised weights; False gives the plain derivative of the value.
         anchor_gradient: whether the anchor receives its share of the gradient.
-        block: anchors looked at together. By default as many as keep temporaries at 16 MB, so the
-            memory is O(block x N); the gradient does not depend on it.
+        block: anchors processed together, for which the memory is O(block x N). By default as many
+            as keep temporaries at 16 MB; the gradient does not depend on it.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
@@ -103,9 +103,9 @@ class ICELoss(Loss):
         return result
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor | None:
-        """Return Eq. 13 to 15 in plain loops, in float64; None where it is the value's derivative.
+        """Return Eq. 13 to 15 in plain loops, in float64; None if it is the value's derivative.
 
-        It is what ``zoo.checks`` compares the gradient with.
+        ``zoo.checks`` compares the gradient with it.
         """
         if self.anchor_gradient and not self.reweight:
             return None
@@ -133,7 +133,7 @@ class ICELoss(Loss):
 
 
 class _Pairs:
-    """Which gallery items are positives and negatives of which anchors, a block at a time."""
+    """The positives and negatives in the gallery of each anchor, a block at a time."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Pairs:
             self.mined = (mask_of(a1, p, shape), mask_of(a2, n, shape))
 
     def rows(self, start: int, stop: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return 0/1 masks (stop - start, M) of what is a positive and of what is no negative."""
+        """Return 0/1 masks (stop - start, M) of the positives and of all that are not negatives."""
         if self.mined is not None:
             positive, negative = (mask[start:stop].to(dtype) for mask in self.mined)
             return positive, 1 - negative
@@ -166,7 +166,7 @@ class _Pairs:
 
 
 class _InstanceCrossEntropy(torch.autograd.Function):
-    """The value, with a gradient that is computed beside it: for N_c > 2 it has no potential."""
+    """The value, with a separate gradient: for N_c > 2 it is not the derivative of any scalar."""
 
     @staticmethod
     def forward(
@@ -191,7 +191,7 @@ class _InstanceCrossEntropy(torch.autograd.Function):
             matched = _match(logits, *masks, reweight)
             weights = matched.weights
             if anchor_gradient and ref_emb is None and block >= len(embeddings):
-                weights = weights + weights.T  # one product serves both ends
+                weights = weights + weights.T  # one product for both ends of each pair
             elif anchor_gradient:
                 to_anchors[rows] += weights @ gallery.f
             to_gallery.addmm_(weights.T, anchors.f[rows])
@@ -199,7 +199,7 @@ class _InstanceCrossEntropy(torch.autograd.Function):
             n_pairs = n_pairs + matched.pairs
             n_anchors = n_anchors + matched.anchors
         n_pairs, n_anchors = n_pairs.clamp_min(1), n_anchors.clamp_min(1)
-        # d/dS of the mean of -log p is s times its weights; the paper's weights are taken as given.
+        # d/dS of the mean of -log p is s times its weights; the paper's weights are used unchanged.
         share = 0.5 / n_anchors if reweight else scale / n_pairs
         to_embeddings = anchors.pull_back(to_anchors, share)
         to_ref = None if ref_emb is None else gallery.pull_back(to_gallery, share)
@@ -225,8 +225,8 @@ class _Matched(NamedTuple):
 def _match(logits: Tensor, positive: Tensor, no_negative: Tensor, reweight: bool) -> _Matched:
     """Weigh the positives (minus) and negatives (plus) of a block of anchors; logits are s S.
 
-    The masks are numbers, 0 or 1, and what they exclude is moved to -1e30, whose exponential is 0:
-    on a CPU that takes a tenth of the time of filling in, and it leaves every number finite.
+    The masks are numbers, 0 or 1, and excluded values become -1e30, whose exponential is 0: on a
+    CPU this takes a tenth of the time of masked_fill, and every number stays finite.
     """
     hardness = torch.add(logits, no_negative, alpha=-_FAR)
     hardest = hardness.amax(1, keepdim=True)

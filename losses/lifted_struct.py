@@ -11,27 +11,27 @@ from zoo.errors import UserError
 
 from ._shared import Loss, masks
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+_NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
 class LiftedStructLoss(Loss):
     """Compare every positive pair with all negatives of both of its images.
 
-    With D the Euclidean distances of the embeddings as they are, not normalised, Q(i) the negatives
-    of i and P the unordered positive pairs::
+    With D the Euclidean distances of the unnormalised embeddings, Q(i) the negatives of i and P the
+    unordered positive pairs::
 
         J_ij = log( sum_{k in Q(i)} exp(m - D_ik) + sum_{l in Q(j)} exp(m - D_jl) ) + D_ij
         L    = 1/(2|P|) sum_{(i,j) in P} max(0, J_ij)²
 
-    Either sum depends on one image alone, so that the matrix J takes O(N²); pytorch-metric-learning
+    Each sum depends on only one image, so that the matrix J takes O(N²); pytorch-metric-learning
     gives the same value from a matrix of positive pairs x negative pairs.
 
     Args:
         margin: m, in units of distance.
 
     Shape:
-        embeddings (N, d), labels (N,); returns a scalar. With a gallery (M, d) the pairs are of an
-        image and a gallery item, and the second sum is over those of the batch that are negatives
+        embeddings (N, d), labels (N,); returns a scalar. With a gallery (M, d), pairs consist of an
+        image and a gallery item, and the second sum is over images of the batch that are negatives
         of the item. Pairs without any negative are left out; a batch of such pairs gives 0.
 
     Reference:
@@ -64,7 +64,7 @@ class LiftedStructLoss(Loss):
     ) -> Tensor:
         """Return half the mean of the squared hinges."""
         positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        # The usual way, by products, is off by 1e-3 of the length where two images are alike.
+        # Distances by products would be off by 1e-3 of the length for similar images.
         distance = torch.cdist(embeddings, ref_emb, compute_mode="donot_use_mm_for_euclid_dist")
         exponent = torch.where(negative, self.margin - distance, _NOTHING)
         of_anchor = exponent.logsumexp(1, keepdim=True)

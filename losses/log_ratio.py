@@ -16,9 +16,9 @@ from ._shared import Loss
 
 
 class LogRatioLoss(Loss):
-    """Make ratios of distances between embeddings those between labels, which are numbers.
+    """Make ratios of distances between embeddings equal those between labels, which are numbers.
 
-    With D the squared Euclidean distances of the embeddings as they are, not normalised, and
+    With D the squared Euclidean distances of the unnormalised embeddings, and
     D^y = (|y_a - y_i| + offset)² those of the labels, for an anchor a and any two others i, j::
 
         l(a, i, j) = ( log(D_ai / D_aj) - log(D^y_ai / D^y_aj) )²
@@ -29,24 +29,24 @@ class LogRatioLoss(Loss):
 
         L = mean_a 2 / (n - 1) sum_i (u_i - mean u)²
 
-    Labels are ordinals here: age, pose, quality in steps. Where they are names of classes, it still
-    places classes whose numbers are near beside each other.
+    Labels are ordinals here: age, pose, quality in steps. If they only identify classes, the loss
+    still places classes with close numbers near each other.
 
     Differs from the paper in:
         * labels are integers; the paper's are continuous, so that no two are equal.
-        * ``offset``: for images of the same label D^y would be 0, whose logarithm is none. By
+        * ``offset``: for images of the same label D^y would be 0, which has no logarithm. By
           default such images are one step apart, those of the next label two. The authors' code
-          adds 1e-6, by which the same label is a million times nearer than the next.
+          adds 1e-6, so that the same label is a million times nearer than the next.
         * the authors' code takes the roots of both distances, which makes a quarter of this.
 
     Args:
         offset: added to the difference of labels; 0 is the paper's formula and leaves pairs of the
             same label out.
-        eps: added to D, so that two equal images have a logarithm; they have no gradient.
+        eps: added to D, so that the logarithm exists for equal images, which have no gradient.
 
     Shape:
         embeddings (N, d), labels (N,) any integers; returns a scalar. With a gallery ``ref_emb``
-        (M, d) i and j are from that. Anchors with less than two others are left out, 0 if all are.
+        (M, d), i and j are from it. Anchors with fewer than two others are left out; 0 if all are.
         Mined pairs have no meaning for it.
 
     Reference:
@@ -82,7 +82,7 @@ class LogRatioLoss(Loss):
         ref_labels: Tensor,
     ) -> Tensor:
         """Return the mean over the anchors of twice the variance of u."""
-        # By products D would be off by 1e-7 of the lengths, which is much of a small distance.
+        # By products, D would be off by 1e-7 of the lengths, which is large for a small distance.
         d = torch.cdist(embeddings, ref_emb, compute_mode="donot_use_mm_for_euclid_dist")
         steps = (labels.long()[:, None] - ref_labels.long()).abs().to(d.dtype) + self.offset
         counts = steps > 0

@@ -14,7 +14,7 @@ from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
 
 
 class MarginLoss(Loss):
-    """Keep positives within a learned boundary and negatives beyond it, with a margin either side.
+    """Keep positives within a learned boundary and negatives outside, each by a margin.
 
     With D the Euclidean distances of the L2-normalised embeddings, over the triplets (a, p, n)::
 
@@ -22,19 +22,19 @@ class MarginLoss(Loss):
 
     where A counts the hinges that are above 0. Use it with PML's miner, as the paper does:
     ``miner: {name: pml.DistanceWeightedMiner, cutoff: 0.5, nonzero_loss_cutoff: 1.4}``. Without a
-    miner it takes all triplets; as the hinges look at one pair each, that is every positive pair as
+    miner it uses all triplets; as each hinge depends on one pair, every positive pair counts as
     often as its anchor has negatives, and the reverse, which takes O(N²). pytorch-metric-learning's
     MarginLoss gives the same value from a list of all triplets. Mined pairs stand for the triplets
-    that they make.
+    that they form.
 
     Differs from the paper in:
-        * there is one beta; the paper adds one for each class and for each image.
+        * there is one beta; the paper adds one per class and per image.
 
     Args:
         margin: alpha of the paper; 0.2.
         beta: the boundary, or where it starts; 1.2 in the paper.
         learn_beta: whether beta is learned, as in the paper.
-        nu: weight of the last term, which is there only if beta is learned.
+        nu: weight of the last term, which exists only if beta is learned.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
@@ -91,7 +91,7 @@ def _times(
     ref_emb: Tensor,
     ref_labels: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return in how many triplets each pair is the positive one, and the negative one; (N, M)."""
+    """Return in how many triplets each pair is the positive pair, and the negative one; (N, M)."""
     if indices_tuple is not None and len(indices_tuple) == 3:
         anchors, *others = indices_tuple
         one = embeddings.new_ones(len(anchors))

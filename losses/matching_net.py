@@ -27,16 +27,16 @@ class MatchingNetLoss(Loss):
     positives rounds to 0.
 
     Differs from the paper in:
-        * it draws a support set and a batch for each task. A call with a gallery is that.
-        * full context embeddings, where the network sees the whole support set, are no loss.
+        * the paper draws a support set and a batch for each task. A call with a gallery does so.
+        * full context embeddings, where the network sees the whole support set, are not a loss.
 
     Args:
-        scale: s; 1 in the paper, which has few classes in a task. In a batch of 30 classes of 2 the
-            share of the own class is then never above 0.12, and 10 to 30 separate better.
+        scale: s; 1 in the paper, which has few classes in a task. With 1, in a batch of 30 classes
+            of 2, the share of the own class is never above 0.12; 10 to 30 separate better.
 
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. A gallery ``ref_emb`` (M, d) is the
-        support; with mined pairs it is the positives and negatives that were mined. A query without
+        support; with mined pairs, the support is the mined positives and negatives. A query without
         support of its class is left out; a batch of such queries gives 0, and so does one class.
 
     Reference:

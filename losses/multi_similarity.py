@@ -11,7 +11,7 @@ from torch import Tensor
 from ._require import require_positive
 from ._shared import Loss, masks, unit
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+_NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
 class MultiSimilarityLoss(Loss):
@@ -25,8 +25,8 @@ class MultiSimilarityLoss(Loss):
     over all anchors. Use it with PML's miner, as the paper does:
     ``miner: {name: pml.MultiSimilarityMiner, epsilon: 0.1}``.
 
-    It equals pytorch-metric-learning's MultiSimilarityLoss, but for a batch with no more than one
-    positive and one negative pair, which that one takes for empty.
+    It equals pytorch-metric-learning's MultiSimilarityLoss, except for a batch with at most one
+    positive and one negative pair, which PML treats as empty.
 
     Args:
         alpha: of the positives; 2 in the paper.
@@ -34,8 +34,8 @@ class MultiSimilarityLoss(Loss):
         base: lambda of the paper, a cosine; 0.5 as in the authors' code.
 
     Shape:
-        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives has the second term left, one without negatives the first.
+        embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. Without
+        positives only the second term remains, without negatives only the first.
 
     Reference:
         Wang, Han, Huang, Dong, Scott. Multi-Similarity Loss with General Pair Weighting for Deep

@@ -11,14 +11,14 @@ from torch import Tensor
 from ._require import require_positive
 from ._shared import Loss, masks
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+_NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
 class NCALoss(Loss):
     """Raise the probability that a neighbour drawn at random is of the same class.
 
-    With D the squared Euclidean distances of the embeddings as they are, not normalised, P(a) the
-    positives of anchor a, s the scale, and the sum below over all others that are looked at::
+    With D the squared Euclidean distances of the unnormalised embeddings, P(a) the positives of
+    anchor a, s the scale, and the sum below over all other images that are used::
 
         p(i|a) = exp(-s D_ai) / sum_{k != a} exp(-s D_ak)
         L      = mean of -log sum_{i in P(a)} p(i|a)
@@ -26,12 +26,12 @@ class NCALoss(Loss):
     over the anchors that have a positive. It is computed as softplus of the log-sum over the
     negatives minus that over the positives. pytorch-metric-learning's NCALoss on these distances
     has the same value until p underflows, at -log p of about 103 in float32: there it drops the
-    anchor, the worst one; and of a batch without positives it gives NaN.
+    anchor, the worst one. For a batch without positives it gives NaN.
 
     Differs from the paper in:
         * the paper's first objective is the sum of p, not of its logarithm; it gives the logarithm
           as an alternative, which does not ignore an anchor whose p is near 0.
-        * s, which the paper leaves to the length of the embeddings, is 1 there.
+        * the paper has no s (it is 1): the length of the embeddings has its role.
 
     Args:
         scale: s.
@@ -66,7 +66,7 @@ class NCALoss(Loss):
     ) -> Tensor:
         """Return the mean of -log p over the anchors that have a positive."""
         positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        # The usual way, by products, is off by 1e-3 of the length where two images are alike.
+        # Distances by products would be off by 1e-3 of the length for similar images.
         distance = torch.cdist(embeddings, ref_emb, compute_mode="donot_use_mm_for_euclid_dist")
         logits = -self.scale * distance.square()
         to_positives = torch.where(positive, logits, _NOTHING).logsumexp(1)

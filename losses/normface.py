@@ -32,8 +32,8 @@ class NormFaceLoss(CosineClassifier):
         learn_scale: whether s is learned, as in the paper. False keeps it.
 
     Shape:
-        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
-        only. A gallery and mined pairs have no meaning for it.
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only
+        one class. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Wang, Xiang, Cheng, Yuille. NormFace: L2 Hypersphere Embedding for Face Verification. ACM MM

@@ -16,15 +16,15 @@ from ._adapter import PMLLoss
 
 
 class NPairMCLoss(PMLLoss):
-    """Tell the positive of an anchor from the positives of all other classes.
+    """Distinguish the positive of an anchor from the positives of all other classes.
 
-    With one pair (x_i, y_i) of each of N classes, dot products of embeddings as they are::
+    With one pair (x_i, y_i) of each of N classes, and dot products of unnormalised embeddings::
 
         L = 1/N sum_i log(1 + sum_{j != i} exp(x_i . y_j - x_i . y_i))
             + l2_weight / 4 (mean_i |x_i|² + mean_i |y_i|²)
 
-    It is pytorch-metric-learning's NPairsLoss on dot products: by default that one normalises, and
-    a softmax of logits between -1 and 1 hardly learns.
+    It is pytorch-metric-learning's NPairsLoss on dot products: by default PML normalises, and a
+    softmax of logits between -1 and 1 hardly learns.
 
     Differs from the paper in:
         * of a class with more than two images in the batch, the first two are its pair. Use
@@ -32,11 +32,11 @@ class NPairMCLoss(PMLLoss):
         * the regulariser takes all images of the batch, which is the same for batches of two.
 
     Args:
-        l2_weight: of the squared lengths; 0.002 in the code of TensorFlow.
+        l2_weight: of the squared lengths; 0.002 in TensorFlow's code.
 
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. A gallery has no meaning for it. Without a
-        class that has two images, or with one class alone, only the regulariser is left.
+        class that has two images, or with only one class, only the regulariser remains.
 
     Reference:
         Sohn. Improved Deep Metric Learning with Multi-class N-pair Loss Objective. NIPS 2016,
@@ -75,7 +75,7 @@ class NPairMCLoss(PMLLoss):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> Tensor:
-        """Return what PML's loss gives; it takes one pair of each class, mined pairs too."""
+        """Return the value of PML's loss, which takes one pair of each class, mined pairs too."""
         if labels is None:
-            raise UserError("labels are missing; NPairMCLoss cannot do without for mined pairs")
+            raise UserError("labels are missing; NPairMCLoss needs them even with mined pairs")
         return super().value(embeddings, labels, indices_tuple, ref_emb, ref_labels)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ._require import require_positive
 from ._shared import Loss, masks, unit
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+_NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
 class NTXentLoss(Loss):
@@ -24,12 +24,12 @@ class NTXentLoss(Loss):
 
     which is softplus(Z_a - S_ap/t), Z_a the log-sum over the negatives: O(N²), and as steep at a
     gap of 128 as at one of 10. pytorch-metric-learning has log(ratio + tiny), which is capped at 87
-    in float32 and has no gradient from there on, and a matrix of positive pairs x negative pairs.
-    Elsewhere the two are equal.
+    in float32, where its gradient ends, and a matrix of positive pairs x negative pairs. Otherwise
+    the two are equal.
 
     Differs from the paper in:
-        * SimCLR's positive is another view of the same image; here every image of the class is one,
-          each in a term of its own.
+        * SimCLR's positive is another view of the same image; here every other image of the class
+          is a positive, each in its own term.
 
     Args:
         temperature: t; 0.1 for ImageNet in the paper.

@@ -18,7 +18,7 @@ from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
 
 
 class OSMCAALoss(Loss):
-    """Contrast all pairs, near positives, near negatives and well classified images weighing more.
+    """Contrast all pairs, with more weight on near pairs and well classified images.
 
     With f the L2-normalised embeddings, d their Euclidean distances, and c a learned vector for
     each class::
@@ -36,7 +36,7 @@ class OSMCAALoss(Loss):
 
     Differs from the paper in:
         * the classifier. In the authors' code it is on the pooled features, not on the embedding,
-          has biases, and its cross entropy weighs the images. Here there is the embedding only.
+          has biases, and its cross entropy weighs the images. Here it is on the embedding.
         * the attention is the probability a_i itself, as in the paper's formula; the authors' code
           passes it through exp(-(1 - a_i)² / 0.68²).
 
@@ -46,13 +46,13 @@ class OSMCAALoss(Loss):
         alpha: negatives farther than this do not count; 1.2 in the paper.
         sigma: width of the weights of positives; 0.8 in the paper.
         balance: of the negative term, from 0 to 1; 0.5 in the paper.
-        ce_weight: of the cross entropy; with 0 the class vectors stay as they are, small and
-            random, and all images have about the same attention.
+        ce_weight: of the cross entropy; with 0 the class vectors stay small and random, and all
+            images have about the same attention.
 
     Shape:
         embeddings (N, d), labels (N,) from 0 to num_classes - 1, gallery ``ref_emb`` (M, d) with
-        such labels; returns a scalar. A term without pairs is 0; the cross entropy remains. It
-        weighs the pairs itself, so that mined ones have no meaning for it.
+        such labels; returns a scalar. A term without pairs is 0; the cross entropy remains. Mined
+        pairs have no meaning for it, as it weighs all pairs itself.
 
     Reference:
         Wang, Hua, Kodirov, Hu, Robertson. Deep Metric Learning by Online Soft Mining and
@@ -67,8 +67,8 @@ class OSMCAALoss(Loss):
     cost = "N² + N C"
     mined = False
     expected_failures: ClassVar[Mapping[str, str]] = {
-        "check_gradcheck": "its weights are constants, so that the class vectors learn from the "
-        "cross entropy alone"
+        "check_gradcheck": "its weights are constants, so that the class vectors learn only from "
+        "the cross entropy"
     }
 
     def __init__(
@@ -115,7 +115,7 @@ class OSMCAALoss(Loss):
         near = (self.alpha - safe_sqrt(squared)).clamp_min(0)
         positive, negative = masks(embeddings, labels, None, ref_emb, ref_labels)
         log_a_ij = torch.minimum(log_a.detach()[:, None], log_b.detach())
-        # In logarithms: a of an image that is badly misplaced may be less than float32 has.
+        # In logarithms: a of a badly misplaced image may be too small for float32.
         pull = _weighted(squared, log_a_ij - squared.detach() / self.sigma**2, positive)
         push = _weighted(near.square(), log_a_ij + near.detach().log(), negative & (near > 0))
         contrast = (1 - self.balance) * pull + self.balance * push
@@ -127,10 +127,7 @@ class OSMCAALoss(Loss):
         return -F.cross_entropy(logits, labels.long(), reduction="none")
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradient pair by pair, in loops, in float64.
-
-        It is what ``zoo.checks`` compares the gradient with.
-        """
+        """Return the gradient pair by pair, in loops, in float64, for ``zoo.checks``."""
         x, y = embeddings.detach().double().requires_grad_(), labels.tolist()
         f = x / x.norm(dim=1, keepdim=True)
         a = [(self.class_vectors.detach().double() @ f[i]).softmax(0)[c] for i, c in enumerate(y)]

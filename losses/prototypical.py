@@ -13,26 +13,25 @@ from ._shared import Loss
 class PrototypicalLoss(Loss):
     """Classify every image by its squared distance to the mean of each class.
 
-    With x the embeddings as they are, not normalised, S_k the support images of class k and c_k
-    their mean, a query x of class y has (section 2.2)::
+    With x the unnormalised embeddings, S_k the support images of class k and c_k their mean, a
+    query x of class y has (section 2.2)::
 
         L(x) = -log( exp(-||x - c_y||²) / sum_k exp(-||x - c_k||²) )
 
     and L is the mean over the queries.
 
-    Differs from the paper in what is support and what is query. The paper draws both at random
-    from the images of a class. Here every image of the batch is a query once, and *all other*
-    images are the support: its own prototype is the mean of the others of its class, as a query is
-    never part of its support. That is the mean over all episodes with one query, and it does not
-    depend on the order of the batch. Halves, as the paper has them, are a call with the one as the
-    gallery of the other.
+    Differs from the paper in the choice of support and queries. The paper draws both at random from
+    the images of a class. Here every image of the batch is a query once, and *all other* images are
+    its support: its own prototype is the mean of the others of its class. That is the mean over all
+    episodes with one query, and does not depend on the order of the batch. For halves as in the
+    paper, call it with one half as the gallery of the other.
 
-    An image that is alone in its class is no query, as it has no support; it is the prototype of
+    An image that is alone in its class is not a query, as it has no support; it is the prototype of
     its class for the others.
 
     Shape:
-        embeddings (N, d), labels (N,); returns a scalar. With a gallery ``ref_emb`` (M, d) that is
-        the support and the batch the queries; a query of a class that has no support is left out.
+        embeddings (N, d), labels (N,); returns a scalar. A gallery ``ref_emb`` (M, d) is the
+        support of the queries in the batch; queries of a class without support are left out.
         A batch without queries gives 0, one class gives 0. Mined pairs have no meaning for it.
 
     Reference:

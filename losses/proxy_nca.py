@@ -13,7 +13,7 @@ from zoo.errors import UserError
 from ._classes import check_classes
 from ._shared import Loss, unit, unit_distances
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+_NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
 class ProxyNCALoss(Loss):
@@ -26,19 +26,19 @@ class ProxyNCALoss(Loss):
 
     The positive is not part of the sum, as in the paper, so that L may be below 0. With
     ``include_positive=True`` it is, which makes L the cross entropy of logits -s D and equal to
-    pytorch-metric-learning's ProxyNCALoss with ``softmax_scale=s``; that gradient is the other
-    times sigmoid(L) and vanishes for images that are well placed.
+    pytorch-metric-learning's ProxyNCALoss with ``softmax_scale=s``; its gradient is that without
+    the positive times sigmoid(L), and vanishes for well placed images.
 
     Args:
         num_classes: the classes of the training data.
         embedding_size: d.
         scale: s; 1 in the paper. Lengths a of the embeddings and b of the proxies, as in later
-            code, are a scale of a b: the (3, 3) of widely used code is 9.
-        include_positive: as said.
+            code, correspond to a scale of a b: the (3, 3) of widely used code is 9.
+        include_positive: whether the sum includes the positive, see above.
 
     Shape:
         embeddings (N, d), labels (N,) from 0 to num_classes - 1; returns a scalar, 0 if there is
-        one class only. A gallery and mined pairs have no meaning for it.
+        only one class. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Movshovitz-Attias, Toshev, Leung, Ioffe, Singh. No Fuss Distance Metric Learning using

@@ -11,7 +11,7 @@ from zoo.errors import UserError
 
 from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every number finite
+_NOTHING = -1e30  # its exponential is 0, and every number stays finite
 
 
 class RLLoss(Loss):
@@ -27,13 +27,13 @@ class RLLoss(Loss):
               + balance * sum_Q* w_aj (alpha - d_aj) / sum_Q* w_aj
 
     and L is the mean over the N queries. The weights are constants, and only the query receives a
-    gradient: the other images are the gallery that it is ranked against. So the gradient is *not*
-    the derivative of the value.
+    gradient: the other images are the gallery in which it is ranked. So the gradient is *not* the
+    derivative of the value.
 
-    Differs from pytorch-metric-learning's RankedListLoss, which halves both terms, lets the
-    gradient into the weights and into the gallery, and adds 1e-5 to the denominators.
+    Differs from pytorch-metric-learning's RankedListLoss, which halves both terms, passes the
+    gradient to the weights and the gallery, and adds 1e-5 to the denominators.
 
-    Differs from the authors' code in a factor: that halves both terms as well.
+    Differs from the authors' code by a factor: it also halves both terms.
 
     Args:
         alpha: radius of the outer sphere, from 0 to 2; 1.4 on CUB, 1.2 on Stanford Online Products.
@@ -41,7 +41,7 @@ class RLLoss(Loss):
         temperature_neg: Tn, 10 in the paper; 0 weighs all negatives alike.
         temperature_pos: Tp, likewise of the positives.
         balance: of the negative term; 1 in the paper.
-        query_gradient_only: False lets the gradient into the gallery as well.
+        query_gradient_only: False passes the gradient to the gallery as well.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A query
@@ -103,7 +103,7 @@ class RLLoss(Loss):
         return (pull + self.balance * push).mean()
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the gradient as the paper has it, query by query, in loops."""
+        """Return the paper's gradient, query by query, in loops."""
         grad = torch.zeros_like(embeddings)
         n, inner = len(embeddings), self.alpha - self.margin
         for a in range(n):
@@ -131,7 +131,7 @@ class RLLoss(Loss):
 
 
 def _weighted(hinge: Tensor, of_kind: Tensor, temperature: float) -> Tensor:
-    """Return for each query (N,) the weighted mean of what is above 0; 0 where nothing is."""
+    """Return for each query (N,) the weighted mean of the hinges above 0; 0 for none."""
     counts = of_kind & (hinge > 0)
     weights = torch.where(counts, temperature * hinge.detach(), _NOTHING).softmax(1)
     return (weights * torch.where(counts, hinge, 0)).sum(1)

@@ -15,7 +15,7 @@ from ._shared import Loss, unit
 
 
 class ScalableNCALoss(Loss):
-    """Let images of the own class prevail among all neighbours, most of them from a memory.
+    """Raise the share of the own class among all neighbours, most of which are in a memory.
 
     With v the L2-normalised embeddings and sigma the temperature, the probability that i takes the
     class of j, and that it takes its own::
@@ -29,14 +29,14 @@ class ScalableNCALoss(Loss):
 
     Differs from the paper in:
         * the memory. The paper has a slot for each image of the training data, updated with
-          momentum. A loss that is called with embeddings and labels does not know which image is
-          which, so that this one keeps the last ``memory_size`` embeddings, first in, first out.
-          So the memory may hold an older embedding of an image of the batch, a positive that is
-          near without anything learned; the paper leaves it out. Keep ``memory_size`` well below
-          the number of training images. On the toy problem of ``zoo.checks``, whose batches are all
-          the same 24 images, Recall@1 ends at 96 to 100 % with a memory of 1, and at 46 to 83 %
-          with one of 24.
-        * the batch. It is among the neighbours and receives their gradient; in the paper all
+          momentum. A loss that is called with embeddings and labels does not know the identity of
+          the images, so this one keeps the last ``memory_size`` embeddings, first in, first out.
+          The memory may then hold an older embedding of an image of the batch, a positive that is
+          near without learning; the paper leaves it out. Keep ``memory_size`` well below the number
+          of training images. On the toy problem of ``zoo.checks``, whose batches are all the same
+          24 images, Recall@1 ends at 96 to 100 % with a memory of 1, and at 46 to 83 % with one of
+          24.
+        * the batch. Its images are neighbours too, and receive a gradient as such; in the paper all
           neighbours are constants from the memory.
 
     Args:
@@ -46,8 +46,8 @@ class ScalableNCALoss(Loss):
 
     Shape:
         embeddings (N, d), labels (N,) any integers; returns a scalar. An image without a positive
-        in batch and memory is left out; 0 if that is so of all, and if all is of one class. The
-        memory is its gallery, so that another, and mined pairs, have no meaning for it.
+        in batch and memory is left out; 0 if all are left out or there is only one class. The
+        memory is its gallery, so that another gallery and mined pairs have no meaning for it.
 
     Reference:
         Wu, Efros, Yu. Improving Generalization via Scalable Neighborhood Component Analysis.
@@ -76,7 +76,7 @@ class ScalableNCALoss(Loss):
         self.stored: Tensor
         self.register_buffer("memory", torch.zeros(memory_size, embedding_size))
         self.register_buffer("memory_labels", torch.zeros(memory_size, dtype=torch.int64))
-        self.register_buffer("stored", torch.zeros((), dtype=torch.int64))  # ever, not now
+        self.register_buffer("stored", torch.zeros((), dtype=torch.int64))  # in total
 
     def value(
         self,
@@ -88,7 +88,7 @@ class ScalableNCALoss(Loss):
     ) -> Tensor:
         """Return the mean of -log p_i, and store the batch."""
         f, labels = unit(embeddings), labels.long()
-        # A copy: the graph needs the memory as it was, also when the next batch comes first.
+        # A copy: the graph needs the old memory, even if the next batch comes before backward.
         memory = self.memory.to(f.dtype, copy=True)
         logits = torch.cat([f @ f.T, f @ memory.T], 1) / self.sigma
         same = labels[:, None] == torch.cat([labels, self.memory_labels])

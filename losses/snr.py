@@ -15,7 +15,7 @@ _FLAT = 1e-12  # of a squared length: below, a variance is rounding in float32
 
 
 class SNRLoss(Loss):
-    """Take the difference from the anchor for noise, and bound its variance against the anchor's.
+    """Treat the difference from the anchor as noise, and compare its variance with the anchor's.
 
     With var the variance over the entries of a vector, P and Q the positive and negative pairs, and
     Q' those of Q whose distance is below the margin::
@@ -24,14 +24,14 @@ class SNRLoss(Loss):
         L    = 1/|P| sum_{(a,p) in P} D_ap + 1/|Q'| sum_{(a,n) in Q'} (margin - D_an)
              + zero_mean_weight / N sum_a |sum_m x_am|
 
-    The last term draws the mean of an embedding's entries to 0. The embeddings are not normalised.
+    The last term pulls the mean of an embedding's entries to 0. The embeddings are not normalised.
 
     pytorch-metric-learning's ContrastiveLoss with SNRDistance is the first line. It keeps N x N x d
-    differences, where this one keeps N x N, has no last term, and divides by 0 where an embedding
-    has equal entries; such an anchor is left out here.
+    differences instead of N x N, has no last term, and divides by 0 if an embedding has equal
+    entries; here such an anchor is left out.
 
     Differs from the paper in:
-        * the sums are means, of either sort of pairs by itself.
+        * the sums are means, separately for each kind of pair.
         * 1 for the margin, as in PML, and 0.005 for the last term are not known to be the paper's.
 
     Args:
@@ -40,7 +40,7 @@ class SNRLoss(Loss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without any pairs has the last term left.
+        without any pairs has only the last term.
 
     Reference:
         Yuan, Deng, Tang, Tang, Chen. Signal-to-Noise Ratio: A Robust Distance Metric for Deep
@@ -79,7 +79,7 @@ class SNRLoss(Loss):
         gallery = x if ref_emb is embeddings else ref_emb - ref_emb.mean(1, keepdim=True)
         signal = x.square().sum(1, keepdim=True)
         varies = signal > _FLAT * embeddings.square().sum(1, keepdim=True)
-        # The usual way, by products, is off by 1e-3 of the length where two images are alike.
+        # Distances by products would be off by 1e-3 of the length for similar images.
         noise = torch.cdist(x, gallery, compute_mode="donot_use_mm_for_euclid_dist").square()
         distance = noise / torch.where(varies, signal, 1)
         short = (self.margin - distance).clamp_min(0)

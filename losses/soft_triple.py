@@ -26,10 +26,10 @@ class SoftTripleLoss(Loss):
                             / (exp(scale (S_y - margin)) + sum_{c != y} exp(scale S_c)) )
             + tau / (T K (K - 1)) sum_c sum_{k < l} |w_c^k - w_c^l|
 
-    The last term, which lets centres that a class does not need fall together, depends on the
-    centres alone. pytorch-metric-learning's SoftTripleLoss with its SparseCentersRegularizer gives
-    the same value, but that one compares the centres of all classes with each other: (T K)²
-    numbers, 10^10 for Stanford Online Products.
+    The last term, which merges centres that a class does not need, depends only on the centres.
+    pytorch-metric-learning's SoftTripleLoss with its SparseCentersRegularizer gives the same value,
+    but compares the centres of all classes with each other: (T K)² numbers, 10^10 for Stanford
+    Online Products.
 
     Args:
         num_classes: T, the classes of the training data.
@@ -41,8 +41,8 @@ class SoftTripleLoss(Loss):
         tau: weight of the last term; 0.2 in the paper.
 
     Shape:
-        embeddings (N, d), labels (N,) from 0 to num_classes - 1; returns a scalar. Only the last
-        term is left if there is one class. A gallery and mined pairs have no meaning for it.
+        embeddings (N, d), labels (N,) from 0 to num_classes - 1; returns a scalar. With one class,
+        only the last term remains. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Qian, Shang, Sun, Hu, Li, Jin. SoftTriple Loss: Deep Metric Learning Without Triplet

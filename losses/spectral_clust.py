@@ -16,7 +16,7 @@ from ._shared import Loss
 class SpectralClustLoss(Loss):
     """Make the span of the embeddings contain the indicator of every class.
 
-    With F (n, d) the embeddings of the batch as they are, P = F F⁺ the projection on their columns,
+    With F (n, d) the unnormalised embeddings of the batch, P = F F⁺ the projection on its columns,
     and C the projection on the indicators of the k classes, C_ij = [y_i = y_j] / n_(y_i)::
 
         L     = k - tr(C P)             from max(0, k - d) to k
@@ -26,15 +26,16 @@ class SpectralClustLoss(Loss):
     differentiated. L does not change if F is multiplied by any invertible matrix.
 
     **If n <= d, P is the identity and the gradient is exactly zero**: the batch must have more
-    images than the embedding has numbers, and d should be about k. Larger batches than memory holds
-    are embedded in chunks: ``train.chunk_size``.
+    images than the embedding has numbers, and d should be about k. Batches that are too large for
+    the memory can be embedded in chunks: ``train.chunk_size``.
 
     Differs from the authors' code in:
-        * that uses half of the gradient, and has a surrogate of value 0; here the value is L.
-        * singular values below max(n, d) eps of float32 relative to the largest count as 0; its
-          threshold of 1e-15 lets rounding errors through, a thousand times as large as the rest.
+        * that code uses half of the gradient, and a surrogate of value 0; here the value is L.
+        * singular values below max(n, d) eps of float32 relative to the largest count as 0; the
+          code's threshold of 1e-15 lets rounding errors pass, a thousand times as large as the
+          rest.
 
-    The published results also project the test embeddings on their singular vectors, which looks at
+    The published results also project the test embeddings on their singular vectors, which needs
     the whole test set at once; that is not done here.
 
     Shape:
@@ -80,8 +81,8 @@ class _Spectral(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, labels: Tensor) -> Tensor:
         f = embeddings.double()
-        # L is the same for f of any length, and its squares cannot overflow then. Below 1e-30 f
-        # counts as 0: its gradient, of order 1 / length, would overflow in float32.
+        # L does not depend on the length of f, which is scaled so that squares cannot overflow.
+        # Below 1e-30 f counts as 0: its gradient, of order 1 / length, would overflow in float32.
         length = f.abs().amax()
         length = length.masked_fill(length <= 1e-30, torch.inf)
         f = f / length

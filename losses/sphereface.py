@@ -16,10 +16,10 @@ from ._require import require_not_negative
 
 
 class SphereFaceLoss(CosineClassifier):
-    """Classify where the angle to the own class has to win by a factor.
+    """Classify with a multiplicative margin on the angle to the own class.
 
-    With the weights w of the classes on the unit sphere, embeddings x as they are, t_c the angle
-    between x and w_c, and m the margin::
+    With the weights w of the classes on the unit sphere, x the unnormalised embeddings, t_c the
+    angle between x and w_c, and m the margin::
 
         L      = mean of -log( exp(|x| psi(t_y)) / Z )
         Z      = exp(|x| psi(t_y)) + sum_{c != y} exp(|x| cos t_c)
@@ -36,11 +36,11 @@ class SphereFaceLoss(CosineClassifier):
         num_classes: C, the classes of the training data.
         embedding_size: d.
         margin: m, a whole number; 4 in the paper.
-        softening: lambda, as said.
+        softening: lambda, see above.
 
     Shape:
-        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is one class
-        only. A gallery and mined pairs have no meaning for it.
+        embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only
+        one class. A gallery and mined pairs have no meaning for it.
 
     Reference:
         Liu, Wen, Yu, Li, Raj, Song. SphereFace: Deep Hypersphere Embedding for Face Recognition.
@@ -79,7 +79,7 @@ class SphereFaceLoss(CosineClassifier):
         cosine = cosines.gather(1, own)
         share = 1 / (1 + self.softening)
         moved = (1 - share) * cosine + share * self._psi(cosine)
-        # |x| without its derivative at 0, which there is none of; an embedding of 0 has logits 0.
+        # |x|, with derivative 0 at 0, where it has none; an embedding of 0 has logits 0.
         nonzero = (embeddings != 0).any(1, keepdim=True)
         norms = torch.where(nonzero, embeddings, 1).norm(dim=1, keepdim=True) * nonzero
         return F.cross_entropy(norms * cosines.scatter(1, own, moved), targets)

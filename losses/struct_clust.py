@@ -14,7 +14,7 @@ from ._shared import Loss, safe_sqrt, unit, unit_distances
 
 
 class StructClustLoss(Loss):
-    """Make the clustering by classes better than any other, by a margin of their disagreement.
+    """Make the clustering by classes better than any other, by a margin that is their difference.
 
     With D the Euclidean distances of the L2-normalised embeddings, K the classes of the batch, S a
     set of K images called medoids and g(S) the assignment of every image to its nearest medoid::
@@ -28,8 +28,8 @@ class StructClustLoss(Loss):
     sweeps of swaps within each cluster (PAM). Medoids, assignment and NMI are constants for the
     gradient.
 
-    Of each greedy step all candidates are rated at once, from counts that change only where an
-    image moves: O(N²), and O(K N²) for the whole.
+    Each greedy step rates all candidates at once, from counts that change only where an image
+    moves: O(N²), and O(K N²) in total.
 
     Args:
         gamma: weight of the disagreement, in units of summed distance. The paper's value is not
@@ -37,7 +37,7 @@ class StructClustLoss(Loss):
         pam_sweeps: sweeps over the clusters.
 
     Shape:
-        embeddings (N, d), labels (N,); returns a scalar, 0 for one class alone and for classes of
+        embeddings (N, d), labels (N,); returns a scalar, 0 for a single class and for classes of
         one image each. A gallery and mined pairs have no meaning for it.
 
     Reference:
@@ -94,7 +94,7 @@ def _sum(distance: Tensor, images: Tensor, medoids: Tensor) -> Tensor:
 
 
 def _assign(distance: Tensor, medoids: Tensor) -> Tensor:
-    """Return for each image the place of its medoid (N,); a medoid is its own."""
+    """Return for each image the position of its medoid (N,); a medoid is its own."""
     nearest = distance[:, medoids].argmin(1)
     return nearest.index_copy(0, medoids, torch.arange(len(medoids), device=medoids.device))
 
@@ -107,16 +107,16 @@ def _medoid_of_class(distance: Tensor, classes: Tensor) -> Tensor:
 
 
 class _Moves(NamedTuple):
-    """What would become of the counts if images moved to a cluster of their own, by candidate."""
+    """The counts that would result if images moved to a new cluster, by candidate."""
 
     clusters: Tensor  # (M,) sum of n log n over the clusters
     cells: Tensor  # (M,) likewise over the pairs of a cluster and a class
 
 
 class _Search:
-    """Looks for the medoids that the loss is most violated by, in float64 and without a graph.
+    """Searches for the medoids that violate the loss most, in float64 and without a graph.
 
-    NMI depends on sums of n log n alone, over the sizes n of clusters, of classes, and of their
+    NMI depends only on sums of n log n over the sizes n of clusters, of classes, and of their
     intersections, which are read from a table.
     """
 
@@ -211,7 +211,7 @@ class _Search:
         of_classes = log_n - self.of_classes / self.n
         mutual = of_clusters + of_classes - (log_n - sums.cells / self.n)
         product = of_clusters * of_classes
-        none = product < 1e-20  # one cluster or one class: alike if both are
+        none = product < 1e-20  # one cluster or one class: equal if both
         alike = (of_clusters < 1e-10) & (of_classes < 1e-10)
         nmi: Tensor = mutual / torch.where(none, 1, product).sqrt()
         return torch.where(none, alike.double(), nmi)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ._require import require_positive
 from ._shared import Loss, masks, unit
 
-_NOTHING = -1e30  # its exponential is 0, and it leaves every gradient finite
+_NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
 class SupConLoss(Loss):
@@ -23,7 +23,7 @@ class SupConLoss(Loss):
 
     over the anchors that have a positive and a negative. pytorch-metric-learning's SupConLoss takes
     the mean over the anchors whose term is not 0, and so rises when one of them rounds to 0, as
-    well placed pairs do in float32; elsewhere the two are equal.
+    well placed pairs do in float32; otherwise the two are equal.
 
     Differs from the paper in:
         * it is a mean over anchors, the paper's a sum.

@@ -17,25 +17,25 @@ from ._shared import Loss
 class TADAMLoss(Loss):
     """Classify every image by its squared distance to class means, times a learned scale.
 
-    With c_k the mean of the support images of class k, x the embeddings as they are and alpha a
-    parameter::
+    With c_k the mean of the support images of class k, x the unnormalised embeddings and alpha a
+    learned parameter::
 
         L(x) = -log( exp(-alpha ||x - c_y||²) / sum_k exp(-alpha ||x - c_k||²) )
 
     and L is the mean over the queries; support and queries are those of
     :class:`zoo.losses.prototypical.PrototypicalLoss`, which it equals at alpha = 1.
 
-    For small alpha the gradient pulls to the own prototype and pushes from the mean of all; for
-    large alpha it pushes from the nearest wrong one only (Lemma 1). Nothing keeps alpha above 0,
-    as in the paper.
+    For small alpha the gradient pulls to the own prototype and pushes away from the mean of all;
+    for large alpha it pushes away only from the nearest wrong one (Lemma 1). Nothing keeps alpha
+    above 0, as in the paper.
 
     Differs from the paper in:
-        * it is the metric scaling only (section 2.1). Task conditioning and auxiliary co-training
+        * it is only the metric scaling (section 2.1). Task conditioning and auxiliary co-training
           change the network, not the loss.
         * alpha starts at 1, where the paper searches a fixed value or learns it.
 
     Args:
-        alpha: what the scale starts from.
+        alpha: the initial scale.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d) as the support; returns a scalar.

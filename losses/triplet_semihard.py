@@ -23,11 +23,11 @@ class TripletSemihardLoss(Loss):
     The negative is found by searching the sorted distances of its anchor: O(N² log N), not the N³
     comparisons of the usual code.
 
-    Differs from FaceNet's rule as the code of TensorFlow does, which later papers (so probably
-    Song et al. 2017, whose numbers the ICE paper quotes) measured with:
+    Differs from FaceNet's rule in the same way as TensorFlow's code, which later papers (probably
+    also Song et al. 2017, whose numbers the ICE paper quotes) used:
         * negatives beyond the margin also count as semi-hard; their triplets give 0, and enter the
           mean.
-        * where no negative is farther than the positive, the farthest is taken.
+        * if no negative is farther than the positive, the farthest is taken.
 
     Args:
         margin: in units of D.
@@ -76,7 +76,7 @@ class TripletSemihardLoss(Loss):
 
 
 def _semihard(distance: Tensor, negative: Tensor) -> Tensor:
-    """Return for each pair (a, p) the column of its negative (N, M); any where a has none."""
+    """Return for each pair (a, p) the column of its negative (N, M); any column if a has none."""
     ascending, order = distance.masked_fill(~negative, torch.inf).sort(dim=1)
     farther = torch.searchsorted(ascending, distance.contiguous(), right=True)
     last = negative.sum(1, keepdim=True) - 1

@@ -1,4 +1,4 @@
-"""What the miners of the zoo have in common: pairs in full precision, triplets in blocks."""
+"""The base class of the zoo's miners: pairs in full precision, triplets in blocks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from zoo.support.precision import full_float32, upcast
 
-_BLOCK_ELEMENTS = 1 << 22  # pairs x gallery looked at together
+_BLOCK_ELEMENTS = 1 << 22  # pairs x gallery in a block
 
 
 class Pairs(NamedTuple):
     """A batch x (N, d), its gallery (M, d), and which pairs are positive and negative (N, M).
 
-    The gallery is by default the batch itself; an image is then no pair with itself.
+    The gallery is by default the batch itself, without pairs of an image with itself.
     """
 
     x: Tensor
@@ -33,11 +33,11 @@ Indices = tuple[Tensor, ...]
 class Miner(BaseMiner):  # type: ignore[misc]
     """A miner of the zoo: the subclass writes only :meth:`pick`.
 
-    It is called as the miners of pytorch-metric-learning are, ``miner(embeddings, labels)`` or with
-    ``ref_emb`` and ``ref_labels``, and returns what its losses and those of the zoo take as
+    It is called like the miners of pytorch-metric-learning, ``miner(embeddings, labels)`` or with
+    ``ref_emb`` and ``ref_labels``, and returns what PML's losses and those of the zoo take as
     ``indices_tuple``: (anchors, positives, negatives), or (anchors, positives, anchors,
-    negatives), int64 each and empty where there is nothing. Half precision is mined in float32, so
-    that near distances are told apart; nothing that it returns has a gradient.
+    negatives), int64 each, empty if nothing was picked. Half precision is mined in float32, to
+    distinguish similar distances; nothing that it returns has a gradient.
     """
 
     paper: ClassVar[str] = ""
@@ -77,7 +77,7 @@ class Miner(BaseMiner):  # type: ignore[misc]
 
     @abstractmethod
     def pick(self, pairs: Pairs) -> Indices:
-        """Return the triplets or pairs chosen; no gradient is recorded."""
+        """Return the chosen triplets or pairs; no gradient is recorded."""
 
 
 def unit(x: Tensor) -> Tensor:
@@ -106,12 +106,12 @@ def split(positive: Tensor, negative: Tensor) -> Indices:
 def triplets(positive: Tensor, chosen: Callable[[Tensor, Tensor], Tensor]) -> Indices:
     """Return all triplets that are chosen, as (anchors, positives, negatives).
 
-    Only positive pairs are gone through, a block at a time: no mask of N x N x N is made.
+    Only positive pairs are processed, a block at a time, without a mask of N x N x N.
 
     Args:
         positive: (N, M) mask of the positive pairs.
-        chosen: from a block of them, anchors (B,) and positives (B,), to a mask (B, M) of the
-            negatives that go with each.
+        chosen: function from a block of them, anchors (B,) and positives (B,), to a mask (B, M) of
+            the negatives of each.
     """
     a, p = positive.nonzero(as_tuple=True)
     block = max(1, _BLOCK_ELEMENTS // max(1, positive.shape[1]))

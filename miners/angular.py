@@ -19,15 +19,15 @@ class AngularMiner(Miner):
 
         ||f_a - f_p|| > 2 tan(angle) ||f_n - c||
 
-    The squared distance to c follows from the cosines of n with a and p, so that no (triplets, d)
-    is made. pytorch-metric-learning makes three of them, from a mask of N x N x N, and takes
-    distances of the embeddings as they are: normalised or not is then another result.
+    The squared distance to c follows from the cosines of n with a and p, so that no tensor
+    (triplets, d) is needed. pytorch-metric-learning makes three of them, from a mask of N x N x N,
+    and does not normalise: its result depends on the lengths of the embeddings.
 
     The paper states the constraint for its loss, and mines nothing.
 
     Args:
-        angle: in degrees, above 0 and below 90; 45 is the paper's as we remember it, which tries
-            36 to 55; not confirmed.
+        angle: in degrees, above 0 and below 90; 45 is the paper's to our knowledge, which tries 36
+            to 55; not confirmed.
 
     Shape:
         embeddings (N, d), labels (N,), gallery (M, d); returns (anchors, positives, negatives).

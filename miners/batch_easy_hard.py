@@ -15,11 +15,10 @@ class BatchEasyHardMiner(Miner):
     """Take for each anchor its nearest positive, and the nearest negative beyond that.
 
     With S the cosines, p is the positive of largest S_ap, and n the negative of largest S_an
-    among those with S_an < S_ap ("semihard") or among all ("hard"). A class then may have several
-    modes: an image needs to be near to one of its class only.
+    among those with S_an < S_ap ("semihard") or among all ("hard"). A class may then have several
+    modes: an image needs to be near only one other of its class.
 
-    An anchor without such a positive or negative gives no triplet. Of equally near ones any is
-    taken.
+    An anchor without such a positive or negative gives no triplet. Ties are broken arbitrarily.
 
     Args:
         negatives: "semihard", which the paper finds to train better, or "hard".

@@ -12,13 +12,11 @@ from ._shared import Indices, Miner, Pairs, squared_distances
 class BatchHardMiner(Miner):
     """Take for each anchor its farthest positive and its nearest negative.
 
-    Anchors without a positive or without a negative give no triplet. Of equally far ones any is
-    taken.
+    Anchors without a positive or without a negative give no triplet. Ties are broken arbitrarily.
 
     Args:
         normalise: whether distances are on the unit sphere; False in the paper, which finds
-            normalised embeddings no better. Set it as the loss has it: miner and loss should mean
-            the same distance.
+            normalised embeddings no better. Miner and loss should use the same distance.
 
     Shape:
         embeddings (N, d), labels (N,), gallery (M, d); returns (anchors, positives, negatives).
@@ -41,7 +39,7 @@ class BatchHardMiner(Miner):
         if self.normalise:
             d = squared_distances(pairs)
         else:
-            # The usual way, by products, is off by 1e-3 of the length where two images are alike.
+            # Distances by products would be off by 1e-3 of the length for similar images.
             exact = "donot_use_mm_for_euclid_dist"
             d = torch.cdist(pairs.x, pairs.gallery, compute_mode=exact)
         farthest = d.masked_fill(~pairs.positive, -torch.inf).argmax(1)

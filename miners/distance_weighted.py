@@ -13,21 +13,21 @@ from ._shared import Indices, Miner, Pairs, squared_distances
 
 
 class DistanceWeightedMiner(Miner):
-    """Draw for every positive pair a negative, so that all distances are drawn alike.
+    """Draw for every positive pair a negative, so that all distances are equally likely.
 
     Points that are uniform on the sphere in n dimensions have distances with density
     ``q(d) ~ d^(n-2) (1 - d²/4)^((n-3)/2)``. A negative of an anchor is drawn with probability
     proportional to 1 / q(max(d, cutoff)), among those nearer than ``nonzero_loss_cutoff``; a pair
-    whose anchor has none of them gives no triplet.
+    whose anchor has no such negative gives no triplet.
 
     Differs from the authors' code, which then draws any image, and from pytorch-metric-learning,
-    whose positives are drawn too, and one more than there are. That also divides the weights of all
+    which also draws the positives, and one more than there are. PML also divides the weights of all
     anchors by the largest of the batch: in 512 dimensions one near pair makes those of most other
-    anchors 0 in float32, and they give no triplets. Here an anchor's weights are a softmax of their
-    own.
+    anchors 0 in float32, and they give no triplets. Here each anchor has its own softmax of
+    weights.
 
     Args:
-        cutoff: nearer negatives are drawn as if they were this far; 0.5 in the paper.
+        cutoff: nearer negatives are drawn as if they were at this distance; 0.5 in the paper.
         nonzero_loss_cutoff: farther ones are not drawn; 1.4 in the authors' code, where the margin
             loss at beta 1.2 and margin 0.2 ends.
 
@@ -62,7 +62,7 @@ class DistanceWeightedMiner(Miner):
         if not len(a):
             return a, p, p.clone()
         log_weights = _log_inverse_density(d.clamp_min(self.cutoff), pairs.x.shape[1])
-        # A row with nothing to draw would be NaN; it is uniform instead, and not looked at.
+        # A row with nothing to draw would be NaN; it is uniform instead, and ignored.
         nothing = ~may.any(1, keepdim=True)
         weights = log_weights.masked_fill(~may & ~nothing, -torch.inf).softmax(1)
         most = int(positive.sum(1).max())

@@ -15,33 +15,33 @@ Vectors = NDArray[np.floating[Any]]
 
 
 class HardClassSampler(Sampler[list[int]]):
-    """Take two images of each of ``classes`` classes that are hard to tell apart.
+    """Take two images of each of ``classes`` classes that are hard to distinguish.
 
     The hard negative class mining of the N-pair loss. For every batch:
 
-    1. ``pool`` classes are drawn at random, and two images of each; the network as it is embeds
+    1. ``pool`` classes are drawn at random, and two images of each; the current network embeds
        them.
-    2. The first class of the batch is random. Then, one by one, the class joins that violates the
-       triplet constraint most with a class chosen before: with a, p the two images of one class and
-       n an image of the other, the largest ``cos(a, n) - cos(a, p)`` over both roles.
+    2. The first class of the batch is random. Then, one by one, the class is added that violates
+       the triplet constraint most with a class chosen before: with a, p the two images of one class
+       and n an image of the other, the largest ``cos(a, n) - cos(a, p)`` over both roles.
 
-    Worth its price, a forward pass of the pool, where there are many classes.
+    It costs a forward pass of the pool, which is worth it if there are many classes.
 
-    A batch depends on the seed, its number and the network, so that a resumed run sees the batches
-    it would have seen. For that it is drawn only when it is due: nothing is loaded ahead.
+    A batch depends on the seed, its number and the network, so that a resumed run gets the same
+    batches. Therefore it is drawn only when it is needed: nothing is loaded ahead.
 
-    Differs from the paper in leaving open neither what similarity is meant (cosine) nor how many
-    classes are drawn: ``pool``.
+    The paper does not specify the similarity (here the cosine) or how many classes are drawn (here
+    ``pool``).
 
     Args:
         labels: (N,) class of each image, any integers; classes with one image are never drawn.
         classes: different classes of a batch, at least 2.
         pool: classes to choose from; by default twice as many, or all if there are fewer.
         seed: not negative.
-        embed: gives the embeddings (n, d) of the images of these indices; the runner supplies it.
+        embed: returns the embeddings (n, d) of images by index; supplied by the runner.
 
     Raises:
-        UserError: sizes out of range, or fewer classes with two images than wanted.
+        UserError: sizes are out of range, or too few classes have two images.
 
     Reference:
         Sohn. Improved Deep Metric Learning with Multi-class N-pair Loss Objective. NIPS 2016,
@@ -97,11 +97,11 @@ class HardClassSampler(Sampler[list[int]]):
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of the batch that comes next."""
+        """Return the number of the next batch."""
         return {"batch": self._number}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with that batch."""
+        """Continue with that batch."""
         self._number = state["batch"]
 
     def _draw(self, rng: np.random.Generator) -> list[int]:
@@ -128,7 +128,7 @@ def _violations(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _greedy(hardness: NDArray[np.float64], count: int) -> list[int]:
-    """Return ``count`` classes, each the hardest with one before it; the first is the first."""
+    """Return ``count`` classes, from the first on, each the hardest with one chosen before."""
     chosen = [0]  # the pool is in random order
     worst = hardness[0].copy()
     while len(chosen) < count:

@@ -18,10 +18,10 @@ class HardTripletMiner(Miner):
 
         D_an - D_ap <= margin
 
-    Those are the triplets for which ``D_ap + margin < D_an`` does not hold yet. In the
-    beginning that is nearly all, and their number grows as N² times the images of a class.
-    pytorch-metric-learning makes a mask of N x N x N for it, whatever their number, and uses
-    distances that are not squared.
+    Those are the triplets for which ``D_ap + margin < D_an`` does not hold yet. At first these are
+    nearly all triplets, whose number grows as N² times the images of a class.
+    pytorch-metric-learning makes a mask of N x N x N, however few there are, and uses distances
+    that are not squared.
 
     Args:
         margin: in units of squared distance; 0.2 in the paper.

@@ -15,11 +15,11 @@ from ._shared import Indices, Miner, Pairs, squared_distances
 class HDCMiner(Miner):
     """Take the farthest of all positive pairs and the nearest of all negative pairs of a batch.
 
-    Distances are Euclidean, on the unit sphere. Of n pairs of a kind the ``fraction`` that is
-    hardest is kept, rounded up; an anchor may have many of them or none.
+    Distances are Euclidean, on the unit sphere. Of each kind of pair, the hardest ``fraction`` is
+    kept, rounded up; an anchor may have many of them or none.
 
     Differs from the paper in being one of its levels. There a network has several outputs, and each
-    looks only at the pairs that were hard for the one before; here a miner sees one output.
+    uses only the pairs that were hard for the one before; here the miner has one output.
 
     Args:
         fraction: above 0, up to 1; the paper's three levels keep all, a half and a fifth.

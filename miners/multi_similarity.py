@@ -12,18 +12,18 @@ from ._shared import Indices, Miner, Pairs, cosines, split
 
 
 class MultiSimilarityMiner(Miner):
-    """Take negatives nearer than the farthest positive, and positives the other way round.
+    """Take negatives nearer than the farthest positive, and positives vice versa.
 
     With S the cosines, P(a) and Q(a) the positives and negatives of an anchor::
 
         (a, n) if S_an > min_{p in P(a)} S_ap - epsilon
         (a, p) if S_ap < max_{n in Q(a)} S_an + epsilon
 
-    An anchor without positives gives no pair, nor does one without negatives. Each is a comparison
-    with one number, in O(N²); pytorch-metric-learning sorts all rows for it.
+    Anchors without positives or without negatives give no pairs. Each pair is compared with one
+    number, in O(N²); pytorch-metric-learning sorts all rows.
 
     Args:
-        epsilon: how much farther counts as well; 0.1 in the paper.
+        epsilon: the tolerance of both comparisons; 0.1 in the paper.
 
     Shape:
         embeddings (N, d), labels (N,), gallery (M, d); returns (anchors, positives, anchors,
@@ -46,7 +46,7 @@ class MultiSimilarityMiner(Miner):
         self.epsilon = epsilon
 
     def pick(self, pairs: Pairs) -> Indices:
-        """Return the pairs that are hard by the other kind."""
+        """Return the pairs that are hard in comparison with the other kind."""
         s = cosines(pairs)
         farthest = s.masked_fill(~pairs.positive, torch.inf).amin(1, keepdim=True)
         nearest = s.masked_fill(~pairs.negative, -torch.inf).amax(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Pairs that violate a margin of their own."""
+"""Pairs that violate a margin for their kind."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ class PairMarginMiner(Miner):
 
         (a, p) if d_ap > pos_margin            (a, n) if d_an < neg_margin
 
-    With the defaults those are the pairs of which the contrastive loss is not 0. The paper mines
-    nothing, and its distances are not normalised; pytorch-metric-learning's margins are 0.2 and
-    0.8.
+    With the defaults, those are the pairs for which the contrastive loss is not 0. The paper mines
+    nothing, and does not normalise; pytorch-metric-learning's margins are 0.2 and 0.8.
 
     Args:
         pos_margin: 0 in the paper.

@@ -18,9 +18,9 @@ class SemihardMiner(Miner):
 
         0 < D_an - D_ap <= margin
 
-    The paper, which takes such a negative for every positive pair, does not say which of them; here
-    all are taken, as in pytorch-metric-learning. That uses distances that are not squared, and a
-    mask of N x N x N for it.
+    The paper takes one such negative for every positive pair, without saying which; here all are
+    taken, as in pytorch-metric-learning, which uses distances that are not squared and a mask of
+    N x N x N.
 
     Args:
         margin: in units of squared distance; 0.2 in the paper.

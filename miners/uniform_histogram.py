@@ -1,4 +1,4 @@
-"""Pairs drawn so that all distances occur alike."""
+"""Pairs drawn so that all distances are equally likely."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ._shared import Indices, Miner, Pairs, squared_distances
 
 
 class UniformHistogramMiner(Miner):
-    """Draw as many pairs from every range of distances.
+    """Draw the same number of pairs from every range of distances.
 
-    The distances of all positive pairs, Euclidean on the unit sphere, are parted from the least to
-    the greatest into ``num_bins`` of equal width, and from every bin that is not empty
-    ``pos_per_bin`` pairs are drawn, with replacement. Likewise of the negative pairs.
+    The distances of all positive pairs, Euclidean on the unit sphere, are divided from the smallest
+    to the largest into ``num_bins`` bins of equal width, and ``pos_per_bin`` pairs are drawn from
+    every bin that is not empty, with replacement. Negative pairs are drawn likewise.
 
     Args:
         num_bins: bins of either kind.
@@ -30,7 +30,7 @@ class UniformHistogramMiner(Miner):
 
     Reference:
         Musgrave, Belongie, Lim. PyTorch Metric Learning. arXiv:2008.09164; the method is that of
-        its UniformHistogramMiner, which has no paper of its own, and so are the defaults.
+        its UniformHistogramMiner, which has no separate paper, and so are the defaults.
     """
 
     paper: ClassVar[str] = "Musgrave et al. 2020, PyTorch Metric Learning"
@@ -69,7 +69,7 @@ class UniformHistogramMiner(Miner):
 
 
 def bin_of(values: Tensor, bins: int) -> Tensor:
-    """Return the bin of each value, from the least to the greatest; the last if all are equal."""
+    """Return the bin of each value, between the smallest and the largest; the last if all equal."""
     low, high = values.min(), values.max()
     place = (values - low) / (high - low)
     return (place.nan_to_num(1.0) * bins).long().clamp_max(bins - 1)

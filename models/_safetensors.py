@@ -1,7 +1,7 @@
-"""Files of safetensors: a header of JSON, and the bytes of each tensor behind it.
+"""Reading safetensors files: a header of JSON, followed by the bytes of each tensor.
 
-The format is small, and read here: the package that has its name need not be installed, and nothing
-depends on its version or torch's.
+The format is small, so this reader needs neither the package of that name nor a certain version of
+torch.
 
 Source: https://github.com/huggingface/safetensors#format
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from zoo.support.files import open_regular
 
-_MOST_HEADER = 100_000_000  # bytes, as the package has it
+_MOST_HEADER = 100_000_000  # bytes, as in the package
 _TYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -35,7 +35,7 @@ _TYPES = {
 
 
 def is_safetensors(path: Path) -> bool:
-    """Tell whether a file begins as one: the length of a header, and the header."""
+    """Return whether a file begins as one: the length of a header, and the header."""
     with open_regular(path) as file:
         return file.read(9)[8:] == b"{"
 
@@ -45,14 +45,14 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is damaged, or promises what it does not have; says what.
+        ValueError: it is damaged or incomplete; says how.
     """
     with open_regular(path) as file:
         header = _read_header(file)
         start, end = file.tell(), os.fstat(file.fileno()).st_size
         places = {name: _place(name, entry) for name, entry in header.items()}
         if sum(stop - begin for begin, stop in places.values()) > end - start:
-            raise ValueError("it promises more bytes than it has")
+            raise ValueError("it claims more bytes than it has")
         found = {}
         for name, (begin, stop) in places.items():
             file.seek(start + begin)
@@ -61,10 +61,10 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read_header(file: BinaryIO) -> dict[str, Any]:
-    """Return what the file says of each tensor; what people noted of the whole is dropped."""
+    """Return the entry of each tensor in the header, without the file's free-form metadata."""
     length = int.from_bytes(file.read(8), "little")
     if length > _MOST_HEADER:
-        raise ValueError(f"its header is of {length:,} bytes")
+        raise ValueError(f"its header has {length:,} bytes")
     text = file.read(length)
     try:
         header = json.loads(text)
@@ -77,14 +77,14 @@ def _read_header(file: BinaryIO) -> dict[str, Any]:
 
 
 def _place(name: str, entry: Any) -> tuple[int, int]:
-    """Return where the bytes of a tensor begin and end, which its type and shape confirm."""
+    """Return where the bytes of a tensor begin and end, checked against its type and shape."""
     try:
         kind, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         numbers = [*shape, begin, end]
     except (TypeError, KeyError, ValueError):
         raise ValueError(f"its header is damaged at {name!r}") from None
     if not isinstance(kind, str) or kind not in _TYPES:
-        raise ValueError(f"{name!r} is of type {kind!r}, which weights do not have here")
+        raise ValueError(f"{name!r} has the type {kind!r}, which is not supported for weights")
     if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
         raise ValueError(f"its header is damaged at {name!r}")
     if math.prod(shape) * _TYPES[kind].itemsize != end - begin:

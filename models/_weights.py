@@ -1,4 +1,4 @@
-"""Checkpoint files of strangers: fetched, read without running their code, and matched in full."""
+"""Weight files from others: downloaded, read without running code from them, and fully matched."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from zoo.support.near import near
 
 from ._safetensors import is_safetensors, read_safetensors
 
-_SHOWN = 10  # names listed of each kind of mismatch; a wrong file would give hundreds
+_SHOWN = 10  # names listed for each kind of mismatch; a wrong file has hundreds
 
 
 def download(url: str) -> Path:
     """Return the file of ``url`` in torch.hub's folder, downloaded unless it is there already.
 
-    A name that ends in ``-<hex>.<suffix>`` promises the first digits of the file's SHA-256, as
-    torch.hub has it; the download is checked against them.
+    A name that ends in ``-<hex>.<suffix>`` has the first digits of the file's SHA-256, by the
+    convention of torch.hub; the download is checked against them.
 
     Raises:
         UserError: the download failed; says which file to put where.
@@ -35,7 +35,7 @@ def download(url: str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.hub.download_url_to_file(url, str(path), digest and digest[1], progress=False)
-    except (OSError, RuntimeError) as error:  # no network, no room; another digest
+    except (OSError, RuntimeError) as error:  # no network, full disk; wrong digest
         raise UserError(
             f"weights could not be downloaded: {error}\n"
             f"  get       {url}\n"
@@ -49,14 +49,14 @@ def download(url: str) -> Path:
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name, on the CPU.
 
-    The file may be one of ``torch.save`` or of safetensors, whatever its name ends in. The
-    dictionary may be wrapped as ``{"state_dict": …}`` or ``{"model": …}``, and its names may have
-    the prefixes of DataParallel, ``module.``, and of ``torch.compile``, ``_orig_mod.``, which are
-    taken off. Nothing in the file is executed.
+    The file may be one of ``torch.save`` or of safetensors, whatever its extension. The dictionary
+    may be wrapped as ``{"state_dict": …}`` or ``{"model": …}``, and the prefixes of its names from
+    DataParallel, ``module.``, and ``torch.compile``, ``_orig_mod.``, are removed. Nothing in the
+    file is executed.
 
     Raises:
-        UserError: it is not a file, or not one of these; it holds objects, no tensors, or some that
-            are no use as weights.
+        UserError: it is not a file, or not one of these; it holds objects, no tensors, or tensors
+            that cannot be weights.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -72,7 +72,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     for name, value in state.items():
         fault = _fault(value)
         if fault:
-            raise UserError(f"weights {path}: {name!r} {fault}; get it again, or save it anew")
+            raise UserError(f"weights {path}: {name!r} {fault}; download or save it again")
     return _without_prefixes(state)
 
 
@@ -83,10 +83,10 @@ def _read(path: Path) -> Any:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"weights {path}: cannot be read as safetensors: {reason}; get it again"
+            f"weights {path}: cannot be read as safetensors: {reason}; download it again"
         ) from None
     try:
-        if _is_zip(path):  # not of before torch 1.6
+        if _is_zip(path):  # since torch 1.6
             check_stored(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - of a damaged file it raises about any kind
@@ -109,10 +109,10 @@ def load_matching(
     """Copy ``state`` into ``module``: every name and shape must agree.
 
     Args:
-        module: takes the values; half of them when an error is raised, so drop it then.
+        module: takes the values; after an error it may have some of them, so discard it.
         state: the values by name.
         source: where they come from, for the message.
-        ignore: names that begin so need not be in ``module``: the classifier that was removed.
+        ignore: prefixes of names that need not be in ``module``, for a removed classifier.
         rename: from the names of ``state`` to those of ``module``.
 
     Raises:
@@ -124,7 +124,7 @@ def load_matching(
     expected = module.state_dict()
     wrong = [n for n, v in state.items() if n in expected and v.shape != expected[n].shape]
     whole = [n for n, v in state.items() if _is_whole(v) and not _is_whole(expected.get(n, v))]
-    # Not strict=True: it would stop at the first kind of fault. The modules' own hooks still run;
+    # Not strict=True: it would stop at the first kind of mismatch. The modules' hooks still run:
     # they know the names of older files, and BatchNorm's adds a missing num_batches_tracked.
     fitting = {n: value for n, value in state.items() if n not in wrong and n not in whole}
     missing, unexpected = module.load_state_dict(fitting, strict=False)
@@ -148,7 +148,7 @@ def _is_whole(value: Tensor) -> bool:
 
 
 def _nearest(unknown: list[str], missing: list[str]) -> list[str]:
-    """Return a line on what an unknown name could have been, in the first case where that shows."""
+    """Return a line that suggests the meaning of the first unknown name that resembles others."""
     wanted = set(missing)
     for name in unknown if wanted else ():
         ends = (name[dot.end() :] for dot in re.finditer(r"\.", name))
@@ -156,7 +156,7 @@ def _nearest(unknown: list[str], missing: list[str]) -> list[str]:
         if inner is not None:
             prefix = name.removesuffix(inner)
             return [f"  nearest: {name} would be {inner} without {prefix!r}; save it without that"]
-    for name in unknown[:3]:  # each is compared with hundreds
+    for name in unknown[:3]:  # each is compared with hundreds of names
         found = near(name, missing)
         if found:
             return [f"  nearest: {name} may be {one_of(found)}"]
@@ -165,7 +165,7 @@ def _nearest(unknown: list[str], missing: list[str]) -> list[str]:
 
 def _headline(source: str | Path, matched: int, expected: int) -> str:
     if not matched:
-        return f"weights {source}: NOTHING matches; is it of another network?"
+        return f"weights {source}: NOTHING matches; is it for another network?"
     return f"weights {source}: only {matched} of the network's {expected} tensors match"
 
 
@@ -186,8 +186,8 @@ def _unwrap(state: Any) -> Any:
 
 
 def _without_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors by the names that they had before the network was wrapped."""
-    names = {name: name.replace("_orig_mod.", "") for name in state}  # a part may be compiled, too
+    """Return the tensors by their names before the network was wrapped."""
+    names = {name: name.replace("_orig_mod.", "") for name in state}  # parts may be compiled, too
     while names and all(name.startswith("module.") for name in names.values()):
         names = {old: name.removeprefix("module.") for old, name in names.items()}
     if len(set(names.values())) < len(state):
@@ -201,7 +201,7 @@ def _is_entry(item: tuple[Any, Any]) -> bool:
 
 
 def _fault(value: Tensor) -> str | None:
-    """Return why a tensor is no use as weights."""
+    """Return why a tensor cannot be weights."""
     if value.layout != torch.strided or value.is_quantized:
         return "is not a dense tensor"
     if value.is_meta:
@@ -210,14 +210,14 @@ def _fault(value: Tensor) -> str | None:
         return "is complex"
     if value.numel() * value.element_size() > value.untyped_storage().nbytes():
         return "has more values than are in the file"
-    # In float32, which the network has: float64 may be beyond it, and float8 knows no isfinite.
+    # In float32, as in the network: float64 may exceed its range, and float8 has no isfinite.
     finite = not value.is_floating_point() or value.float().isfinite().all()
     return None if finite else "holds NaN or infinity"
 
 
 def _why_unreadable(error: BaseException) -> str:
-    """Say it in a line: torch's own message advises ``weights_only=False``, and we must not."""
+    """Return the reason in one line: torch's own message advises the unsafe weights_only=False."""
     refused = re.search(r"GLOBAL ([\w.]+)", str(error))
     if refused:
         return f"holds an object ({refused[1]}), not only tensors; save its state_dict() instead"
-    return "is no file of torch.save, or a damaged one; get it again"
+    return "is not a file of torch.save, or is damaged; download it again"

@@ -17,7 +17,7 @@ from ._weights import download, load_matching, read_state
 _URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
 # Channels of: 1x1; 3x3 after its reduction; two 3x3 after theirs; projection of the pooled input.
-# 0 where there is no such branch: those blocks halve the map, and pass on what they pool.
+# 0 if there is no such branch: those blocks halve the map, and output the pooled input unchanged.
 _BLOCKS: dict[str, tuple[int, tuple[int, int], tuple[int, int], int]] = {
     "3a": (64, (64, 64), (64, 96), 32),
     "3b": (64, (64, 96), (64, 96), 64),
@@ -30,9 +30,9 @@ _BLOCKS: dict[str, tuple[int, tuple[int, int], tuple[int, int], int]] = {
     "5a": (352, (192, 320), (160, 224), 128),
     "5b": (352, (192, 320), (192, 224), 128),
 }
-_MAX_POOLED = ("5b",)  # of those with a projection; the others pool by the mean
+_MAX_POOLED = ("5b",)  # of the blocks with a projection; the others pool by the mean
 _LEVELS = {"L": "3c", "M": "4e", "H": "5b"}
-_LEAST = 7  # pixels a side, of which the stem leaves one
+_LEAST = 7  # pixels per side, of which the stem leaves one
 
 
 class BNInception(nn.Module):
@@ -41,14 +41,13 @@ class BNInception(nn.Module):
     The maps are 1/16, 1/32 and 1/32 of the image's sides: 14, 7 and 7 of 224. Parameters have the
     names of the public ImageNet checkpoint.
 
-    What stands above the highest of ``levels`` is not built, so that no parameter is without a
-    gradient; in a file it is ignored, like the classifier, and need not be there. All the rest must
-    match.
+    Layers above the highest of ``levels`` are not built, so that every parameter has a gradient; in
+    a file they are ignored, like the classifier, and may be missing. Everything else must match.
 
     Args:
         weights: ``None`` for random values; ``"imagenet"`` for the public checkpoint, downloaded
             into torch.hub's folder; or a file of its names, of torch or safetensors.
-        levels: which maps to give, a subset of ``"LMH"`` in that order: L of 576 channels (3c), M
+        levels: the maps to return, a subset of ``"LMH"`` in that order: L of 576 channels (3c), M
             of 1056 (4e), H of 1024 (5b).
 
     Attributes:
@@ -56,15 +55,15 @@ class BNInception(nn.Module):
         preprocess: that of the checkpoint: BGR in 0..255 less the mean.
 
     Raises:
-        UserError: ``levels`` is no such subset; weights that cannot be had or do not match; images
-            below 7x7.
+        UserError: ``levels`` is not such a subset; weights cannot be loaded or do not match; images
+            are below 7x7.
 
     Reference: Ioffe and Szegedy 2015, Batch Normalization, figure 5.
 
     Differs from the paper as the checkpoint does: convolutions have biases; the first one is not
-    separable; 4c and 4d give 608 channels and 4e 1056, for which the table has 576 and 1024.
-    The 3x3 maxima of 3c and 4e are also taken of maps with odd sides (an image of 240x240), where
-    by the bare definition their branches do not fit together; even sides are not affected.
+    separable; 4c and 4d have 608 channels and 4e 1056, instead of 576 and 1024 in the table.
+    The 3x3 maxima of 3c and 4e are padded for maps with odd sides (an image of 240x240), where the
+    sizes of their branches would otherwise differ; even sides are not affected.
     """
 
     paper: ClassVar[str] = (
@@ -174,12 +173,12 @@ def _check_levels(levels: str) -> str:
 
 
 def _halve(x: Tensor) -> Tensor:
-    """Return maxima of 3x3 at every other position; the last window may stand over the edge."""
+    """Return maxima of 3x3 at every other position; the last window may extend over the edge."""
     return F.max_pool2d(x, 3, stride=2, ceil_mode=True)
 
 
 def _halve_like_a_convolution(x: Tensor) -> Tensor:
-    """Return the same, as large as a 3x3 convolution of stride 2 and padding 1 makes it."""
+    """Return the same, in the size of a 3x3 convolution of stride 2 and padding 1."""
     odd_rows, odd_columns = x.shape[-2] % 2, x.shape[-1] % 2
     if odd_rows or odd_columns:
         x = F.pad(x, (0, odd_columns, 0, odd_rows))  # changes no maximum: after a ReLU, x >= 0
@@ -187,7 +186,7 @@ def _halve_like_a_convolution(x: Tensor) -> Tensor:
 
 
 def _flat(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return ``state`` with (C,) for the (1, C) that older files have in batch normalisations."""
+    """Return ``state`` with (C,) instead of (1, C), the shape of batch norms in older files."""
     flat = dict(state)
     for name in expected.keys() & state.keys():
         if state[name].shape == (1, *expected[name].shape):

@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from zoo.base import Preprocess
 from zoo.errors import UserError
 
-_MOST_CHANNELS = 4096  # beyond any use: the last block alone has 75 million weights
+_MOST_CHANNELS = 4096  # more than useful: the last block alone has 75 million weights
 
 
 class ConvNet(nn.Module):
     """3x3 convolutions, each with BatchNorm and ReLU, and a 2x2 max pooling after each.
 
     Images (N, 1, H, W) become one map (N, width * 2^(blocks - 1), H / 2^blocks, W / 2^blocks): 128
-    channels of 2 x 2 for a glyph of 32 x 32. For a CPU: half the time of a step at full resolution
-    goes into BatchNorm, so the first block is narrow. The pooling is worth its price: strides in
-    its place cost half of Recall@1 on unseen characters.
+    channels of 2 x 2 for a glyph of 32 x 32. It is made for CPUs: at full resolution, BatchNorm
+    takes half the time of a step, so the first block is narrow. The pooling is worth its cost: with
+    strides instead, Recall@1 on unseen characters is half as high.
 
     Args:
         width: channels of the first block; every further block doubles them.
@@ -30,10 +30,10 @@ class ConvNet(nn.Module):
 
     Raises:
         UserError: ``width`` or ``blocks`` is below 1, or they make more than 4,096 channels; an
-            image has fewer than 2^blocks pixels a side.
+            image has fewer than 2^blocks pixels per side.
 
     Source: the four blocks with which Vinyals et al., "Matching Networks for One Shot Learning",
-    2016, embed Omniglot's characters; there all of 64 channels.
+    2016, embed Omniglot's characters; there all have 64 channels.
     """
 
     preprocess = Preprocess(channels="L", scale=1.0, mean=(0.07,), std=(0.23,))
@@ -41,8 +41,8 @@ class ConvNet(nn.Module):
     def __init__(self, width: int = 16, blocks: int = 4) -> None:
         super().__init__()
         if width < 1 or blocks < 1:
-            raise UserError(f"convnet: width={width} and blocks={blocks} have to be 1 or more")
-        # The first is so that no power of two fills the memory before it is compared.
+            raise UserError(f"convnet: width={width} and blocks={blocks} must be 1 or more")
+        # The first condition keeps the power of two from filling the memory before the comparison.
         if blocks > _MOST_CHANNELS or width * 2 ** (blocks - 1) > _MOST_CHANNELS:
             raise UserError(
                 f"convnet: width={width} and blocks={blocks} make more than {_MOST_CHANNELS:,} "
@@ -66,7 +66,7 @@ class ConvNet(nn.Module):
 
 def _block(channels_in: int, channels_out: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False),  # BatchNorm has the bias
+        nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False),  # BatchNorm has a bias
         nn.BatchNorm2d(channels_out),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(2),

@@ -1,4 +1,4 @@
-"""Every network of timm, without its classifier; timm is optional, and imported on use."""
+"""Every network of timm, without its classifier; timm is optional, and imported when used."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ._weights import load_matching, read_state
 class TimmBackbone(nn.Module):
     """A network of timm up to its last feature map: (N, 3, H, W) to one of (N, C, H', W').
 
-    The map is what timm's ``forward_features`` gives; channels that it has last are put second. The
-    children that only ``forward_head`` calls are removed: the pooling, which is the pipeline's to
-    choose, and what follows it. Networks that give tokens, or several maps, have no one map: they
-    give (N, C), pooled as they do it before their classifier (class token or mean).
+    The map is that of timm's ``forward_features``, with the channels moved to the second dimension
+    if they are last. The children that only ``forward_head`` calls are removed: the pooling, which
+    the config sets, and what follows it. Networks that return tokens or several maps have no single
+    map: they give (N, C), pooled as before their classifier (class token or mean).
 
     The parameters keep timm's names, after the prefix ``network.``.
 
     Args:
         variant: a name of ``variants()``: ``"resnet50"``, with timm's default weights; or
             ``"resnet50.a1_in1k"`` with those of the tag.
-        weights: ``None`` for random values; ``"imagenet"`` for timm's of the variant, downloaded
-            into the folder of huggingface_hub (whatever they were trained on); or a file of timm's
-            names, of safetensors or torch, whose classifier is ignored and need not be there.
+        weights: ``None`` for random values; ``"imagenet"`` for timm's weights of the variant,
+            whatever they were trained on, downloaded into the folder of huggingface_hub; or a file
+            with timm's names, of safetensors or torch, whose classifier is ignored and optional.
 
     Attributes:
         feature_dims: (C,).
         preprocess: that of timm's weights of the variant.
 
     Raises:
-        UserError: timm is not installed; an unknown variant; weights that cannot be had or do not
-            match in full; images of a size that the variant does not take.
+        UserError: timm is not installed; the variant is unknown; weights cannot be loaded or do not
+            fully match; the variant does not take images of that size.
 
     Source: https://huggingface.co/docs/timm
     """
@@ -89,7 +89,7 @@ class TimmBackbone(nn.Module):
 
 
 class _Layout(NamedTuple):
-    """What a network gives, and which of its children do not take part in it."""
+    """What a network outputs, and its children that do not contribute to it."""
 
     is_map: bool
     width: int
@@ -97,7 +97,7 @@ class _Layout(NamedTuple):
 
 
 def _timm() -> Any:
-    """Import timm: by name, since type checkers need not find it."""
+    """Import timm by name, as type checkers may not find it."""
     try:
         return importlib.import_module("timm")
     except ModuleNotFoundError as error:
@@ -108,7 +108,7 @@ def _timm() -> Any:
 
 
 def _build(variant: str, pretrained: bool) -> Any:
-    """Return the whole network: without its classifier, timm would not match weights in full."""
+    """Return the whole network: without its classifier, timm would not check all weights."""
     timm = _timm()
     if not pretrained:
         return timm.create_model(variant)
@@ -120,14 +120,14 @@ def _build(variant: str, pretrained: bool) -> Any:
         config = timm.get_pretrained_cfg(variant)
         address = f"https://huggingface.co/{config.hf_hub_id}" if config.hf_hub_id else config.url
         raise UserError(
-            f"timm.{variant}: weights could not be had: {type(error).__name__}: {error}\n"
+            f"timm.{variant}: weights could not be downloaded: {type(error).__name__}: {error}\n"
             f"  get       {address}\n"
             "  and name the file (model.safetensors) in weights"
         ) from None
 
 
 def _layout(variant: str) -> _Layout:
-    """Run the network without memory or arithmetic, since it does not say what it gives."""
+    """Run the network without memory or arithmetic, to see what it outputs."""
     with torch.device("meta"), torch.no_grad():
         network = _timm().create_model(variant).eval()
         channels, rows, columns = network.pretrained_cfg["input_size"]
@@ -143,7 +143,7 @@ def _layout(variant: str) -> _Layout:
 
 
 def _without_head(network: Any, layout: _Layout) -> list[str]:
-    """Take away what does not take part; return how the names of its tensors begin."""
+    """Remove the children that do not contribute; return the prefixes of their tensors' names."""
     if layout.is_map:
         for name in layout.removed:
             setattr(network, name, nn.Identity())

@@ -21,22 +21,22 @@ from ._weights import download, load_matching, read_state
 class TorchvisionBackbone(nn.Module):
     """A torchvision network up to its last feature map: (N, 3, H, W) to one of (N, C, H', W').
 
-    Only the vision transformers (``vit_*``) give (N, C), the class token: they have no map. What
-    follows the global pooling is removed, with the pooling, which is the pipeline's to choose. The
-    parameters keep torchvision's names, after the prefix ``network.``.
+    Only the vision transformers (``vit_*``) give (N, C), the class token: they have no map. The
+    global pooling, which the config sets, and what follows it are removed. The parameters keep
+    torchvision's names, after the prefix ``network.``.
 
     Args:
         variant: a name of ``variants()``: ``"resnet50"``.
         weights: ``None`` for random values; ``"imagenet"`` for torchvision's default ones; or a
-            file of torchvision's names, of torch or safetensors, whose classifier is ignored and
-            need not be there.
+            file with torchvision's names, of torch or safetensors, whose classifier is ignored and
+            optional.
 
     Attributes:
         feature_dims: (C,).
         preprocess: that of torchvision's default weights of the variant.
 
     Raises:
-        UserError: an unknown variant; weights that cannot be had or do not match in full.
+        UserError: the variant is unknown; weights cannot be loaded or do not fully match.
 
     Source: https://docs.pytorch.org/vision/stable/models.html
     """
@@ -53,14 +53,14 @@ class TorchvisionBackbone(nn.Module):
         self.feature_dims = (width,)
         self.preprocess = _preprocess(network, default)
         self._variant = variant
-        # That of Swin is a recommendation: it pads what its windows do not fit.
+        # Swin's minimum is only a recommendation: it pads images that its windows do not fit.
         swin = isinstance(network, models.SwinTransformer)
         self._smallest: tuple[int, int] = (32, 32) if swin else default.meta["min_size"]
         # Position embeddings are made for one size.
         self._one_size = isinstance(network, models.VisionTransformer | models.MaxVit)
         if weights is not None:
             path = download(default.url) if weights == "imagenet" else weights
-            # The auxiliary heads are never built, but the files have them.
+            # The files have auxiliary heads, which are never built.
             ignore = [f"{name}." for name in (*removed, "aux1", "aux2", "AuxLogits")]
             load_matching(self.network, read_state(path), path, ignore=ignore, rename=_modern)
 
@@ -83,7 +83,7 @@ class TorchvisionBackbone(nn.Module):
 
 
 def _build(variant: str, default: Any) -> nn.Module:
-    """Return the whole network at random values, but for the classifiers that would be dropped."""
+    """Return the whole network with random weights, except large classifiers, which are dropped."""
     builder = models.get_model_builder(variant)
     options: dict[str, Any] = {"num_classes": 1}
     if variant.startswith("vit_"):
@@ -95,10 +95,10 @@ def _build(variant: str, default: Any) -> nn.Module:
 
 
 class _WideLayersOnMeta(TorchFunctionMode):
-    """Give no memory to matrices of 2^24 values and more.
+    """Allocate no memory for matrices of 2^24 values and more.
 
-    Those are the classifiers of VGG and AlexNet, half a gigabyte and seconds of random numbers
-    only to be dropped. No layer that is kept is so large (a test builds every variant).
+    Those are the classifiers of VGG and AlexNet, half a gigabyte and seconds of random numbers that
+    would be dropped. No layer that is kept is so large (a test builds every variant).
     """
 
     def __torch_function__(
@@ -117,10 +117,10 @@ class _WideLayersOnMeta(TorchFunctionMode):
 
 
 def _split(network: nn.Module) -> tuple[list[str], int]:
-    """Return the names of the children from the global pooling on, and the width of what enters.
+    """Return the names of the children from the global pooling on, and the width of their input.
 
-    In every network of torchvision the last child is the classifier; some pool in a child of their
-    own before it, some inside it, some in ``forward``.
+    In every network of torchvision the last child is the classifier; some pool in a separate child
+    before it, some inside it, some in ``forward``.
     """
     names = [name for name, _ in network.named_children()]
     start = names.index("avgpool") if "avgpool" in names else len(names) - 1
@@ -135,8 +135,8 @@ def _split(network: nn.Module) -> tuple[list[str], int]:
 
 
 def _trunk(network: nn.Module, removed: list[str]) -> nn.Module:
-    """Return what is left of ``network`` without some of its children, which run in their order."""
-    if hasattr(network, "class_token"):  # not a chain: the token joins after the first layer
+    """Return ``network`` without some of its children; the others run in their order."""
+    if hasattr(network, "class_token"):  # not a chain: the token is added after the first layer
         network.heads = nn.Sequential()
         return network
     kept = OrderedDict(network.named_children())
@@ -146,18 +146,18 @@ def _trunk(network: nn.Module, removed: list[str]) -> nn.Module:
         if isinstance(child, nn.ModuleList):
             kept[name] = nn.Sequential(*child)
     if isinstance(network, models.DenseNet):
-        kept["relu"] = nn.ReLU(inplace=True)  # stands in its forward()
+        kept["relu"] = nn.ReLU(inplace=True)  # applied in its forward()
     return nn.Sequential(kept)
 
 
 def _preprocess(network: nn.Module, default: Any) -> Preprocess:
     if isinstance(network, models.GoogLeNet | models.Inception3):
-        # Their weights want this; ``transform_input`` would undo ImageNet's mean to get it.
+        # Their weights need this; ``transform_input`` would undo ImageNet's mean to get it.
         return Preprocess(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
     preset = default.transforms()
     return Preprocess(mean=tuple(preset.mean), std=tuple(preset.std))
 
 
 def _modern(name: str) -> str:
-    """Return today's name of a layer in the files of DenseNet: ``norm.1`` became ``norm1``."""
+    """Return the current name of a layer in old files of DenseNet: ``norm.1`` became ``norm1``."""
     return re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)", r"\1\2", name)

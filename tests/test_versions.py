@@ -46,7 +46,7 @@ def test_the_extras_that_an_extra_names_are_followed():
 
 @pytest.mark.parametrize("requirement", ["a", "a<2", "a==2", "a; python_version < '3.11'"])
 def test_a_requirement_without_a_lowest_version_is_an_error(requirement):
-    with pytest.raises(ValueError, match=f"^{re.escape(requirement)}: names no lowest version"):
+    with pytest.raises(ValueError, match=f"^{re.escape(requirement)}: has no lowest version"):
         TOOL.lowest_versions(project(requirement, test=[]))
 
 

@@ -1,4 +1,4 @@
-"""What the tools that make documents have in common."""
+"""Functions shared by the tools that generate documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def keep(page: Path, text: str) -> None:
 
 
 def fenced(text: str) -> str:
-    """Return a docstring with its literal blocks as fenced ones."""
+    """Return a docstring with fenced blocks instead of literal blocks."""
     done, inside = [], ""
     for line in text.splitlines():
         indent = line[: len(line) - len(line.lstrip())]
@@ -28,7 +28,7 @@ def fenced(text: str) -> str:
                 done.pop()
             done += ["```", ""]
             inside = ""
-        if done and not inside and line.strip() and waits(done) and len(indent) >= 4:
+        if done and not inside and line.strip() and announces_block(done) and len(indent) >= 4:
             inside = indent
             done.append("```text")
         done.append(line.removeprefix(inside))
@@ -36,6 +36,6 @@ def fenced(text: str) -> str:
     return re.sub(r"^::$\n", "", text, flags=re.M).replace("::\n", ":\n").rstrip()
 
 
-def waits(done: list[str]) -> bool:
-    """Tell whether the last line with something in it announces a literal block."""
+def announces_block(done: list[str]) -> bool:
+    """Return whether the last line that is not empty announces a literal block."""
     return next((line for line in reversed(done) if line.strip()), "").endswith("::")

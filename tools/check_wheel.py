@@ -1,4 +1,4 @@
-"""Check that a wheel holds every module, config and record of the checkout, and nothing beside zoo.
+"""Check that a wheel has every module, config and record of the checkout, and nothing else.
 
 python tools/check_wheel.py dist/metric_zoo-0.1.0-py3-none-any.whl
 """

@@ -1,7 +1,7 @@
 """Link the component folders into build/typing/zoo, as the wheel installs them.
 
-Type checkers do not follow the import finder of an editable install, so they are shown a tree of
-links that has the shape of the installed package.
+Type checkers do not follow the import finder of an editable install. This tree of links has the
+layout of the installed package, for them to read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TARGET = ROOT / "build" / "typing"
 
 
 def main() -> None:
-    """Make the tree of links anew from [tool.setuptools.package-dir]."""
+    """Create the tree of links from [tool.setuptools.package-dir]."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folders: dict[str, str] = settings["tool"]["setuptools"]["package-dir"]
     shutil.rmtree(TARGET, ignore_errors=True)

@@ -2,8 +2,8 @@
 
 python tools/lowest_versions.py > lowest.txt && pip install -e '.[test]' -c lowest.txt
 
-Of what the package itself and its extra `test` ask for, each requirement `name>=version` becomes
-`name==version`. One without a lowest version is an error, since then nothing is promised.
+Each requirement `name>=version` of the package itself and of its extra `test` becomes
+`name==version`. A requirement without a lowest version is an error, since it promises nothing.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def lowest_versions(project: dict[str, Any], extra: str = "test") -> list[str]:
 
     Args:
         project: the table `project` of a pyproject.toml.
-        extra: the extra; those of the same project that it names are followed.
+        extra: the extra; extras of the same project that it names are included.
 
     Raises:
-        ValueError: a requirement names no lowest version.
+        ValueError: if a requirement has no lowest version.
     """
     wanted = [*project["dependencies"], *_of_extra(project, extra)]
     return sorted({_pinned(requirement) for requirement in wanted})
 
 
 def _of_extra(project: dict[str, Any], extra: str) -> list[str]:
-    """Return the requirements of an extra, with those of the extras that it names."""
+    """Return the requirements of an extra and of the extras that it names."""
     found = []
     for requirement in project["optional-dependencies"][extra]:
         parts = REQUIREMENT.match(requirement)
@@ -55,7 +55,7 @@ def _pinned(requirement: str) -> str:
     parts = REQUIREMENT.match(requirement)
     bound = parts and re.search(r">=\s*([^,\s]+)", parts["bounds"])
     if not parts or not bound:
-        raise ValueError(f"{requirement}: names no lowest version; write {requirement}>=VERSION")
+        raise ValueError(f"{requirement}: has no lowest version; write {requirement}>=VERSION")
     return f"{parts['name']}=={bound[1]}{parts['marker'] or ''}"
 
 

@@ -76,12 +76,12 @@ def others() -> str:
 
 
 def in_one_line(check: checks.Check) -> str:
-    """Return the documentation of a check, as a cell of a table has room for it."""
+    """Return the documentation of a check as a cell of a table."""
     return " ".join(markdown(inspect.getdoc(check) or "").split()).replace("|", "\\|")
 
 
 def section(check: checks.Check) -> str:
-    """Return the section of a check: its documentation, and which losses it has no meaning for."""
+    """Return the section of a check: its documentation, and the losses that it applies to."""
     text = inspect.getdoc(check) or ""
     why_not = vars(check).get("why_not")
     if why_not is not None:
@@ -90,7 +90,7 @@ def section(check: checks.Check) -> str:
 
 
 def main() -> None:
-    """Write the page, or say whether it is stale."""
+    """Write the page, or check that it is up to date."""
     keep(PAGE, page())
 
 

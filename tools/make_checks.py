@@ -1,8 +1,8 @@
-"""Write losses/checks.json: what comes of `zoo check --all`, for `zoo list losses` to show.
+"""Write losses/checks.json: the outcomes of `zoo check --all`, which `zoo list losses` shows.
 
     python tools/make_checks.py [NAME ...]
 
-With names, only theirs is made anew.
+With names, only these losses are checked again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zoo.support import environment
 
 
 def main() -> None:
-    """Check all losses and write the record; exit status 1 if one is not as it should be."""
+    """Check losses and write the record; exit with status 1 if an outcome is wrong."""
     found = cli_record.read()
     names = sys.argv[1:] or registry.names("losses")
     bad = []

@@ -16,17 +16,17 @@ from zoo.config import loading
 PAGE = ROOT / "docs" / "components.md"
 OPENING = """# Miners, samplers, backbones, data sets
 
-Made by `python tools/make_component_docs.py` from the classes; do not edit. In a config, each is a
-name and, beside it, its arguments: `sampler: {name: m_per_class, classes: 12, per_class: 5}`. The
-[losses](losses.md) have a page of their own.
+Made by `python tools/make_component_docs.py` from the classes; do not edit. In a config, give the
+name and the arguments beside it: `sampler: {name: m_per_class, classes: 12, per_class: 5}`. For
+losses, see [their own page](losses.md).
 """
 INTRODUCTIONS: dict[registry.Kind, tuple[str, str]] = {
     "miners": (
         "Miners",
-        "What picks the pairs or triplets of a batch that the loss looks at: `miner: batch_hard`.\n"
-        "Besides, those of pytorch-metric-learning: `zoo list miners --all`.",
+        "A miner picks the pairs or triplets of a batch that the loss uses: `miner: batch_hard`.\n"
+        "`zoo list miners --all` also lists the miners of pytorch-metric-learning.",
     ),
-    "samplers": ("Samplers", "What decides which images are a batch."),
+    "samplers": ("Samplers", "A sampler chooses the images of each batch."),
     "backbones": (
         "Backbones",
         "The network below the embedding: `model: {backbone: torchvision.resnet50}`. A name that\n"
@@ -34,7 +34,7 @@ INTRODUCTIONS: dict[registry.Kind, tuple[str, str]] = {
     ),
     "datasets": (
         "Data sets",
-        "Images and their labels. How to get them, and to look them over: [data sets](data.md).",
+        "Images and their labels. [Data sets](data.md) explains how to get and verify them.",
     ),
 }
 
@@ -55,7 +55,7 @@ def own(kind: registry.Kind) -> list[str]:
 
 
 def main() -> None:
-    """Write the page, or say whether it is stale."""
+    """Write the page, or check that it is up to date."""
     keep(PAGE, page())
 
 

@@ -61,7 +61,7 @@ to the config:
 
 """
 
-# Under which key the choices of a section stand.
+# The key that each choice belongs to.
 _HOMES = dict.fromkeys(("SGD", "Adam", "AdamW"), "optimizer")
 _HOMES |= dict.fromkeys(("Constant", "Cosine", "Step", "Linear"), "schedule")
 
@@ -84,13 +84,13 @@ def page() -> str:
 
 
 def _section(title: str, part: dict[str, Any], prefix: str, level: int = 2) -> str:
-    """Return the table of a section, with a line on what it is."""
+    """Return the description and the table of a section."""
     required = part.get("required", [])
     lines = [f"{'#' * level} {title}\n", f"{part['description']}\n"]
     lines += ["| setting | value | default | what it is |", "|---|---|---|---|"]
     for name, field in part["properties"].items():
         if name == "name" and prefix in ("optimizer.", "schedule."):
-            continue  # in the title
+            continue  # it is in the title
         default = "required" if name in required else _code(field.get("default"))
         if f"{prefix}{name}" == "name":
             default = "the file's"
@@ -100,7 +100,7 @@ def _section(title: str, part: dict[str, Any], prefix: str, level: int = 2) -> s
 
 
 def _words(field: dict[str, Any]) -> str:
-    """Return what a setting may be, in words."""
+    """Return the possible values of a setting in words."""
     choices = field.get("anyOf") or field.get("oneOf")
     if choices:
         return " or ".join(dict.fromkeys(map(_words, choices)))
@@ -127,13 +127,13 @@ def _plural(items: dict[str, Any]) -> str:
 
 def _bounds(field: dict[str, Any]) -> str:
     """Return the bounds of a number."""
-    said = {
+    bounds = {
         "minimum": "from {}",
         "exclusiveMinimum": "above {}",
         "maximum": "up to {}",
         "exclusiveMaximum": "below {}",
     }
-    found = [words.format(f"{field[key]:,.0f}") for key, words in said.items() if key in field]
+    found = [words.format(f"{field[key]:,.0f}") for key, words in bounds.items() if key in field]
     return " " + ", ".join(found) if found else ""
 
 
@@ -144,7 +144,7 @@ def _code(value: Any) -> str:
 
 
 def main() -> None:
-    """Write the page, or say whether it is stale."""
+    """Write the page, or check that it is up to date."""
     keep(PAGE, page())
 
 

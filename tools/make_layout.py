@@ -18,15 +18,15 @@ WIDTH = 98
 
 
 def layers() -> dict[str, list[str]]:
-    """Return the packages and what each may import, as the test has them."""
+    """Return the packages and what each may import, from the test."""
     for node in ast.parse((ROOT / "tests" / "test_layout.py").read_text("utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS":
-            return {name: said.split() for name, said in ast.literal_eval(node.value).items()}
+            return {name: text.split() for name, text in ast.literal_eval(node.value).items()}
     raise SystemExit("tests/test_layout.py has no table LAYERS")
 
 
 def storeys(table: dict[str, list[str]]) -> list[list[str]]:
-    """Return the packages in rows, the highest first; each is right above what it needs."""
+    """Return the packages in rows, the top row first; each is just above what it imports."""
     heights: dict[str, int] = {}
     for name, others in table.items():
         heights[name] = max((1 + heights[other] for other in others), default=0)
@@ -35,7 +35,7 @@ def storeys(table: dict[str, list[str]]) -> list[list[str]]:
 
 
 def drawn(rows: list[list[str]]) -> str:
-    """Return the rows as storeys of one house."""
+    """Return the rows as boxes of a diagram."""
     line = "─" * (WIDTH - 2)
     walls = []
     for names in rows:
@@ -55,7 +55,7 @@ def summary(name: str) -> str:
 
 
 def main() -> None:
-    """Write the picture, or say whether it is stale."""
+    """Write the picture, or check that it is up to date."""
     table = layers()
     lines = [
         f"| `{name}` | {summary(name)} | {', '.join(others) or '–'} |"

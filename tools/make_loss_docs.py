@@ -18,10 +18,10 @@ from zoo.registry.source import plain
 PAGE = ROOT / "docs" / "losses.md"
 OPENING = """# Losses
 
-Made by `python tools/make_loss_docs.py` from the classes; do not edit. Kind: what a loss looks at.
-Cost: of a step, in N images of a batch, d numbers of an embedding, C classes of the data set, K of
-the batch. Sampler: what its paper's batches come from. How each is checked: `zoo check NAME`. Each
-has a config for characters and one for photographs in folders: `zoo run NAME_glyphs` and
+Made by `python tools/make_loss_docs.py` from the classes; do not edit. Kind: what a loss compares.
+Cost: of a step, with N images and K classes in a batch, d numbers in an embedding and C classes in
+the data set. Sampler: the one that makes the paper's batches. `zoo check NAME` checks a loss. Each
+loss has a config for characters and one for photographs in folders: `zoo run NAME_glyphs` and
 `zoo run NAME_folder dataset.root=FOLDER`.
 
 """
@@ -38,7 +38,7 @@ def page() -> str:
 
 
 def row(name: str) -> str:
-    """Return the line of the table."""
+    """Return the row of a loss in the table."""
     loss = registry.component("losses", name)
     needs = "yes" if "num_classes" in loss.arguments else ""
     cells = (loss.paper, *(loss.facts.get(fact, "") for fact in ("kind", "cost")), needs)
@@ -46,7 +46,7 @@ def row(name: str) -> str:
 
 
 def section(kind: registry.Kind, name: str, given: Collection[str] = ()) -> str:
-    """Return the section of a component: its arguments, without those that are given by the run."""
+    """Return the section of a component, without arguments that are given by the run."""
     component = registry.describe(kind, name)
     text = registry.documentation(registry.load(kind, name))
     arguments = ", ".join(
@@ -61,7 +61,7 @@ def section(kind: registry.Kind, name: str, given: Collection[str] = ()) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a docstring as Markdown: its parts titled, its arguments a list."""
+    """Return a docstring as Markdown, with titles and with arguments as a list."""
     done, inside = [], False
     for line in fenced(plain(text)).splitlines():
         inside ^= line.startswith("```")
@@ -70,7 +70,7 @@ def markdown(text: str) -> str:
 
 
 def heading(line: str) -> str:
-    """Return the title of a part in bold, and what is under it as it is or as items of a list."""
+    """Return a line of a docstring: a title in bold, an argument as an item of a list."""
     if re.fullmatch(r"(Args|Shape|Reference|Attributes|Raises|Returns):", line):
         return f"**{line.removesuffix(':')}**\n"
     item = re.fullmatch(r"    (\w+): (.*)", line)
@@ -83,7 +83,7 @@ def heading(line: str) -> str:
 
 
 def main() -> None:
-    """Write the page, or say whether it is stale."""
+    """Write the page, or check that it is up to date."""
     keep(PAGE, page())
 
 

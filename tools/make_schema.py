@@ -1,9 +1,9 @@
-"""Write configs/schema.json, by which an editor completes and checks configs.
+"""Write configs/schema.json, with which an editor completes and checks configs.
 
     python tools/make_schema.py [--check]
 
-It knows the components of this repository; `zoo config --schema` prints one of all that are
-installed. With --check nothing is written, and the exit status says whether it is stale.
+It has the components of this repository; `zoo config --schema` prints a schema of all installed
+components. With --check nothing is written, and the exit status says whether it is stale.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCHEMA = ROOT / "configs" / "schema.json"
 
 
 def main() -> None:
-    """Write the schema, or say whether it is stale."""
+    """Write the schema, or check that it is up to date."""
     own = {
         kind: [
             n

@@ -1,4 +1,4 @@
-"""Write the outputs in docs/tables.md: a block of text after a block of commands is the first's.
+"""Write the outputs in docs/tables.md: a block of text after a command is the command's output.
 
 python tools/make_table_docs.py [--check]
 """
@@ -21,12 +21,12 @@ _OUTPUT = re.compile(r"```sh\n(zoo .*)\n```\n\n```text\n(?:(?:(?!```).*)\n)*```\
 
 
 def filled(text: str) -> str:
-    """Return the page with every output made anew."""
+    """Return the page with every output generated again."""
     return _OUTPUT.sub(lambda match: _shown(match[1]), text)
 
 
 def _shown(command: str) -> str:
-    """Return a command, and what it prints."""
+    """Return a command and its output."""
     with redirect_stdout(io.StringIO()) as out, suppress(SystemExit):
         sys.argv = shlex.split(command)
         cli_main.main()
@@ -35,7 +35,7 @@ def _shown(command: str) -> str:
 
 
 def main() -> None:
-    """Write the page, or check it."""
+    """Write the page, or check that it is up to date."""
     os.chdir(ROOT)
     arguments = list(sys.argv)
     text = filled(PAGE.read_text(encoding="utf-8"))

@@ -22,17 +22,17 @@ RESULTS = ROOT / "results"
 
 
 def runs(*names: str, only: str = "") -> str:
-    """Return the board of the runs in results/runs/<name>, and what they ran on.
+    """Return the leaderboard of the runs in results/runs/<name>, and their hardware.
 
     Args:
-        names: of the folders, whose runs stand on one board.
-        only: what the names of the runs begin with.
+        names: the names of the folders, whose runs share one leaderboard.
+        only: the beginning of the names of the runs.
     """
     found = [result for name in names for result in leaderboard.load(RESULTS / "runs" / name)]
-    # The configs have the settings, and the first results do not hold them.
+    # Only the configs have the settings, not the oldest results.
     results = [{**r, "settings": {}} for r in found if r["run"].startswith(only)]
     heading, table = leaderboard.render(leaderboard.tables(results), "markdown").split("\n\n", 1)
-    network = heading.partition("; ")[2]  # what all rows have in common
+    network = heading.partition("; ")[2]  # the conditions of all rows
     settings = {
         f"{r['hardware']['device']}, {r['precision']}, torch {r['versions']['torch']}"
         for r in results
@@ -41,12 +41,12 @@ def runs(*names: str, only: str = "") -> str:
 
 
 def without_minutes(table: str) -> str:
-    """Return a table without its last column, which says nothing of a machine that was busy."""
+    """Return a table without its last column, minutes, which mean nothing on a busy machine."""
     return re.sub(r"\|[^|\n]*\|$", "|", table, flags=re.M)
 
 
 def levels(name: str) -> str:
-    """Return Recall@1 in percent of each level alone and of all together."""
+    """Return Recall@1 in percent of each level alone and of all levels together."""
     lines = []
     for run in leaderboard.load(RESULTS / "runs" / name):
         alone = {level: scores["1"] for level, scores in run["recall_of_levels"].items()}
@@ -170,7 +170,7 @@ MAKERS: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """Return a document with each of its tables made anew."""
+    """Return a document with each of its tables generated again."""
 
     def make(match: re.Match[str]) -> str:
         return f"<!-- table: {match[1]} -->\n{MAKERS[match[1]]()}<!-- end -->"
@@ -189,7 +189,7 @@ def _where(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the pages, or check them."""
+    """Write the pages, or check that they are up to date."""
     for page in PAGES:
         keep(page, filled(page.read_text(encoding="utf-8")))
 

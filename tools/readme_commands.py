@@ -1,4 +1,4 @@
-"""Print a command of the README: the first is the main job's, the second the tests'.
+"""Print a command of the README: how to install and run, or how to install and test.
 
 python tools/readme_commands.py run|test
 """
@@ -13,7 +13,7 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 
 
 def commands() -> dict[str, str]:
-    """Return the two commands, each the first line of a shell block that does both its parts."""
+    """Return the two commands: the first lines of shell blocks that end in zoo run and pytest."""
     blocks = re.findall(r"```(?:sh|bash|shell)\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
     lines = [line for block in blocks for line in block.splitlines() if " && " in line]
     return {

@@ -1,4 +1,4 @@
-"""Docstrings on the site: roles and double backticks plain, literal blocks fenced."""
+"""Docstrings for the site: roles and double backticks become plain, literal blocks fenced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zoo.registry.source import plain
 
 
 class PlainDocstrings(griffe.Extension):
-    """Rewrites each docstring before it is read for its arguments."""
+    """Rewrites each docstring before its arguments are parsed."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite the docstring of an object, if it has one."""

@@ -1,6 +1,6 @@
-"""What mkdocs is told besides: documents of the repository's root are pages of the site too.
+"""Hooks of mkdocs: documents in the root of the repository become pages of the site too.
 
-A link between documents works where the repository is read, and here, where some lie elsewhere.
+Links between documents work in the repository and, rewritten here, on the site.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STANDS_FOR = {**PAGES, "README.md": "index.md"}
 
 
 def on_config(config: Any) -> Any:
-    """Let mkdocstrings find the extension that lies beside this file."""
+    """Let mkdocstrings find the extension in the folder of this file."""
     sys.path.append(str(Path(__file__).parent))
     return config
 
@@ -34,14 +34,14 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let the links of a page in docs/ lead to pages of the site."""
+    """Rewrite the links of a page in docs/ to pages of the site."""
     return markdown if page.file.generated_by else moved(markdown, DOCS)
 
 
 def moved(text: str, folder: Path) -> str:
-    """Return a document of some folder with its links as they are in docs/.
+    """Return a document of a folder with its links rewritten for docs/.
 
-    What is no page of the site, such as a file of code, is named without a link.
+    A target that is not a page of the site, such as a source file, is named without a link.
     """
 
     def lead(match: re.Match[str]) -> str:

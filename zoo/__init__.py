@@ -1,4 +1,4 @@
-"""metric-zoo: compare, reproduce, write, check and use losses for deep metric learning."""
+"""metric-zoo: compare, reproduce, write, check and use losses of deep metric learning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LAZY = frozenset({"checks", "evaluate", "export", "index", "leaderboard", "meas
 
 
 def __getattr__(name: str) -> Any:
-    """Import the modules that need torch when they are first asked for."""
+    """Import the modules that need torch when they are first used."""
     if name == "load":
         return importlib.import_module("zoo.trained").load
     if name in _LAZY:

@@ -1,4 +1,4 @@
-"""The command starts here, and as ``python -m zoo``: before anything slow is imported."""
+"""Where ``zoo`` and ``python -m zoo`` start, before anything slow is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core asks of a component, and the few types they share. Imports no torch."""
+"""The interfaces of components, and the few types they share. Does not import torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What a backbone expects of its input; the pipeline obeys it.
+    """What a backbone expects of its input; the pipeline prepares images this way.
 
     Attributes:
         channels: order of the colour planes, or ``"L"`` for one gray plane.
@@ -41,14 +41,14 @@ class Preprocess:
 class ImageDataset(Protocol):
     """A map-style data set: ``dataset[i]`` is ``(PIL image, label)``.
 
-    Images may differ in mode; RGB and L are taken as they are, others become RGB. The classes of
-    the train and the test split are disjoint. A data set whose images fit in memory may also have
-    ``images``, a uint8 tensor (N, channels, H, W), from which batches are then cut. If it has
-    ``check_pixels`` as well, that is called with the indices of each batch before, and raises a
+    Images may differ in mode; RGB and L are used as they are, others are converted to RGB. The
+    classes of the train and the test split are disjoint. A data set whose images fit in memory may
+    also have ``images``, a uint8 tensor (N, channels, H, W); batches are then cropped from it. If
+    it also has ``check_pixels``, this is called with the indices of each batch first, and raises a
     UserError if one of these images is damaged.
 
     Attributes:
-        labels: int64 array (N,), known without reading an image; index into ``class_names``.
+        labels: int64 array (N,), known without reading an image; indices into ``class_names``.
         class_names: the name of every class of this split.
     """
 
@@ -61,15 +61,13 @@ class ImageDataset(Protocol):
 
     def fingerprint(self) -> str:
         """Return a short digest that changes when the images, labels or the split change."""
-        ...
 
     def verify(self) -> list[str]:
-        """Return what was found in the files on disk, a line for each; empty when all is well.
+        """Check the files on disk and return one line per problem; empty if there is none.
 
-        A line that begins with ``"warning: "`` or ``"note: "`` is no more than that, see
-        :class:`Finding`; any other is an error.
+        A line that begins with ``"warning: "`` or ``"note: "`` is a warning or a note, see
+        :class:`Finding`; any other line is an error.
         """
-        ...
 
 
 class Count(NamedTuple):
@@ -84,13 +82,13 @@ class Count(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One thing that was noticed about the files of a data set.
+    """One observation about the files of a data set.
 
     Attributes:
         severity: an error makes results wrong or stops a run, a warning makes them doubtful, a note
-            is only good to know.
+            is only for information.
         what: a sentence.
-        where: a split, or a path from the folder of the data set.
+        where: a split, or a path relative to the folder of the data set.
     """
 
     severity: Literal["error", "warning", "note"]
@@ -102,13 +100,13 @@ class Finding(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What there is of a data set on this machine, whole or not.
+    """What this machine has of a data set, complete or not.
 
     Attributes:
-        folder: where it was found; None if it is in no folder.
-        layout: what was found there, if there are several possibilities.
-        sizes: of each split, how many images each class has.
-        findings: what was noticed.
+        folder: where it was found; None if it has no folder.
+        layout: which of several possible layouts was found there.
+        sizes: for each split, the number of images of each class.
+        findings: what was observed.
     """
 
     folder: Path | None
@@ -119,17 +117,17 @@ class Survey(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A file that somebody else serves, and how to know it.
+    """A file on somebody else's server, and how to recognise it.
 
     Attributes:
         filename: its name in our folder.
-        urls: addresses, http or https, tried in this order; none if all are dead.
-        md5: hexadecimal digest; this or ``sha256`` is needed, and what is given is checked.
+        urls: http or https addresses, tried in this order; empty if all are dead.
+        md5: hexadecimal digest; this or ``sha256`` is required, and each that is given is checked.
         sha256: hexadecimal digest.
         size: bytes, where known.
-        holds: the folder in it that is wanted, if it is an archive; what else it holds is dropped.
-        most_bytes: that it may unpack to.
-        most_files: that it may unpack to, folders among them.
+        holds: of an archive, the folder to unpack; the rest of the archive is dropped.
+        most_bytes: the limit on its unpacked size.
+        most_files: the limit on its number of files and folders.
     """
 
     filename: str
@@ -146,19 +144,19 @@ class Source:
         return f"{self.filename} ({', '.join([*size, *self.digests()[:1]])})"
 
     def digests(self) -> list[str]:
-        """Return what is known of its content, such as ``"MD5 97ec..."``."""
+        """Return its known digests, such as ``"MD5 97ec..."``."""
         given = {"MD5": self.md5, "SHA-256": self.sha256}
         return [f"{kind} {digest}" for kind, digest in given.items() if digest is not None]
 
 
 class Downloadable(Protocol):
-    """What a data set offers besides, so that ``zoo data`` can get it and look it over.
+    """What a data set also has so that ``zoo data`` can download and verify it.
 
     Its constructor takes ``root``, by default ``data_dir(name)``.
 
     Attributes:
-        sources: the files to get.
-        table: the size that each split has when the data set is whole.
+        sources: the files to download.
+        table: the size of each split when the data set is complete.
     """
 
     sources: ClassVar[Sequence[Source]]
@@ -166,69 +164,65 @@ class Downloadable(Protocol):
 
     @classmethod
     def survey(cls, root: str | None = None, *, content: bool = True) -> Survey:
-        """Look at what is there; whatever is missing, miscounted or broken is a finding.
+        """Look at what is there; everything missing, miscounted or broken is a finding.
 
         Args:
             root: the folder.
-            content: read the files; without it, only see whether they are there, in a moment.
+            content: read the files; False only looks whether they exist, which is fast.
 
         Raises:
-            UserError: there is nothing of the kind in the folder.
+            UserError: the folder does not have this data set.
         """
-        ...
 
 
 class BatchSampler(Protocol):
-    """Decides what a batch is: yields lists of indices, epoch after epoch, without end.
+    """Chooses the images of each batch: yields lists of indices, epoch after epoch, endlessly.
 
-    A batch has one index at least, and all are whole numbers from 0 to below the number of images.
+    A batch has at least one index; all are whole numbers from 0 to below the number of images.
 
-    Its constructor is given by the runtime, if it has such parameters: ``labels``, ``seed``, and
-    ``embed``, a function from indices of training images to what the network as it is makes of
-    them, an array (n, d). One that uses it has ``draws_late = True``: a batch is then drawn only
-    when it is due. If it has ``batch_size``, a loss that needs larger batches (``check_batch``, see
-    :class:`zoo.losses.spectral_clust.SpectralClustLoss`) says so before training.
+    The runtime passes these arguments to its constructor if it has such parameters: ``labels``,
+    ``seed``, and ``embed``, a function from indices of training images to their embeddings by the
+    current network, an array (n, d). A sampler that uses ``embed`` has ``draws_late = True``: a
+    batch is then drawn only when it is needed. If a sampler has ``batch_size``, a loss that needs
+    larger batches (``check_batch``, see :class:`zoo.losses.spectral_clust.SpectralClustLoss`) says
+    so before training.
     """
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        ...
 
     def __iter__(self) -> Iterator[list[int]]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where it stands: numbers, text and tensors, in maps and lists of them."""
-        ...
+        """Return its position: numbers, text and tensors, in maps and lists of them."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there: the next batch is the one that would have come next."""
-        ...
+        """Continue from a saved position: the next batch is the one that would have followed."""
 
 
 class Miner(Protocol):
     """A ``torch.nn.Module`` that picks the pairs or triplets of a batch that a loss looks at.
 
     It returns a tuple of int64 tensors, (anchors, positives, negatives) or (anchors, positives,
-    anchors, negatives): indices into the batch, parts that belong together of one length, empty
-    where there is nothing. Positives share the label of their anchor and are not the anchor itself,
-    negatives have another. One that breaks that on purpose says so, ``expected_failures =
-    {"check_labels": reason}``.
+    anchors, negatives): indices into the batch. Tensors of one pair or triplet have the same
+    length; they are empty where nothing was picked. Positives share the label of their anchor and
+    are not the anchor itself; negatives have another label. A miner that breaks these rules on
+    purpose declares it: ``expected_failures = {"check_labels": reason}``.
     """
 
     def __call__(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-        """Return what was picked of embeddings (N, d) with labels (N,)."""
-        ...
+        """Return the pairs or triplets of embeddings (N, d) with labels (N,)."""
 
 
 class Backbone(Protocol):
     """A ``torch.nn.Module`` from images (N, channels, H, W) to one feature map for each level.
 
-    A feature map is (N, C, H', W'), or (N, C) where the network has pooled already. One of several
-    levels may say what they are called, a short name for each, in ``level_names``.
+    A feature map is (N, C, H', W'), or (N, C) where the network has already pooled it. A backbone
+    of several levels may give each a short name in ``level_names``.
 
     Attributes:
         feature_dims: C of each level.
-        preprocess: what the input has to be.
+        preprocess: what it expects of its input.
     """
 
     feature_dims: tuple[int, ...]
@@ -236,10 +230,9 @@ class Backbone(Protocol):
 
     def __call__(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return the feature map of each level."""
-        ...
 
 
-# What the runtime can supply, by kind, to a component that declares the parameter.
+# What the runtime supplies, by kind, to components that have such a parameter.
 RUNTIME: dict[str, frozenset[str]] = {
     "losses": frozenset({"num_classes", "embedding_size"}),
     "miners": frozenset(),
@@ -250,7 +243,7 @@ RUNTIME: dict[str, frozenset[str]] = {
 
 
 def cache_dir() -> Path:
-    """Return the folder for what can be made again: ``$ZOO_CACHE``, else the user's cache."""
+    """Return the folder for files that can be recreated: ``$ZOO_CACHE``, else the user's cache."""
     import platformdirs
 
     own = os.environ.get("ZOO_CACHE")
@@ -258,22 +251,22 @@ def cache_dir() -> Path:
 
 
 def data_dir(name: str) -> Path:
-    """Return where a data set is looked for: in ``$ZOO_DATA``, else in the cache folder."""
+    """Return the folder of a data set: in ``$ZOO_DATA``, else in the cache folder."""
     own = os.environ.get("ZOO_DATA")
     return (given_folder("ZOO_DATA=", own) if own else cache_dir() / "data") / name
 
 
 def given_folder(setting: str, root: str) -> Path:
-    """Return a folder that somebody gave, by a setting such as ``"--root "``.
+    """Return the folder that the user gave in a setting such as ``"--root "``.
 
     Raises:
-        UserError: if it cannot be one.
+        UserError: if it cannot be a folder.
     """
     if not root or "\0" in root:
-        raise UserError(f"{setting}{root!r} is no folder; leave it out for the usual one")
+        raise UserError(f"{setting}{root!r} is not a folder; leave it out to use the default")
     try:
         return Path(root).expanduser().absolute()
-    except RuntimeError as error:  # ~ of nobody
+    except RuntimeError as error:  # ~name of an unknown user
         raise UserError(f"{setting}{root!r}: {error}") from error
 
 

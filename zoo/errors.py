@@ -1,4 +1,4 @@
-"""What is raised where something cannot be done, and what is said of it."""
+"""The errors that users see, and the wording of their messages."""
 
 from __future__ import annotations
 
@@ -17,23 +17,19 @@ if TYPE_CHECKING:
 
 
 FAILURES = (Exception, SystemExit)
-"""What may come of a stranger's code; ``sys.exit()`` in it must not end the command as if well."""
+"""What a plugin's code may raise; ``sys.exit()`` in it must not end the command with success."""
 
 
 class UserError(ValueError):
-    """What the user gave cannot be used; the message says what, where, and what to do.
+    """The user's input cannot be used; the message says what, where, and what to do.
 
-    The command prints the message without a traceback and ends with status 2, but with 1 where it
-    is the machine's fault, see :class:`MachineError`. A file with several
-    problems gives one error whose message has a line for each.
+    The command prints the message without a traceback and ends with status 2, or with 1 for a
+    :class:`MachineError`. A file with several problems raises one error, with a line for each.
     """
 
 
 class MachineError(UserError):
-    """The machine cannot do what was asked: a full disk, a folder that may not be written.
-
-    The input may be right, so the command ends with status 1.
-    """
+    """The machine cannot do it, though the input may be right: a full disk, a read-only folder."""
 
 
 GPU_MEMORY = "the GPU's memory is full: use smaller batches, images or a smaller backbone"
@@ -46,7 +42,7 @@ _NO_CPU_MEMORY = re.compile(r"DefaultCPUAllocator|not enough memory|bad_alloc|al
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Return what to say where an error means that a memory is full, and what to lower."""
+    """Return a message that says what to lower if an error means full memory, else None."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     is_torchs = isinstance(error, RuntimeError)
     if cuda is not None and isinstance(error, cuda.OutOfMemoryError):
@@ -59,7 +55,7 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean x or y?"`` for the known names nearest to a wrong one, or ``""``."""
+    """Return ``"; did you mean x or y?"`` with the known names nearest to it, or ``""``."""
     return suggest(near(wrong, known))
 
 
@@ -69,13 +65,13 @@ def suggest(names: Iterable[str]) -> str:
     return f"; did you mean {one_of(names)}?" if names else ""
 
 
-def one_of(names: Sequence[str]) -> str:
+def one_of(names: Sequence[str], word: str = "or") -> str:
     """Return "x", "x or y", or "x, y or z"."""
-    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def blame(what: str, error: BaseException) -> UserError:
-    """Return in one message that a component failed: what it said, and in which call."""
+    """Return the error that reports a component's failure: its message, and the failing call."""
     frame = frame_of(error)
     where = f" ({_place(frame)})" if frame else ""
     reason = " ".join(words_of(error).split())[:500]
@@ -86,7 +82,7 @@ def blame(what: str, error: BaseException) -> UserError:
 
 @contextmanager
 def blaming(what: str) -> Iterator[None]:
-    """Say which component it was that failed; full memory is nobody's fault in particular."""
+    """Name the component in every error of the block; full memory is not blamed on it."""
     try:
         yield
     except UserError:
@@ -98,15 +94,15 @@ def blaming(what: str) -> Iterator[None]:
 
 
 def words_of(error: BaseException) -> str:
-    """Return what an error says; nothing where a stranger's class of errors cannot say it."""
+    """Return the message of an error; "" if its class, a plugin's perhaps, fails to make one."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - its __str__ is a stranger's
+    except Exception:  # noqa: BLE001 - its __str__ may be a plugin's
         return ""
 
 
 def frame_of(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost call that raised an error, but for those of torch and of a check."""
+    """Return the innermost call that raised an error, leaving out those in torch and zoo.checks."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -117,6 +113,6 @@ def frame_of(error: BaseException) -> traceback.FrameSummary | None:
 
 
 def _place(frame: traceback.FrameSummary) -> str:
-    """Return file and line, with what stands there unless it only raises the error."""
+    """Return file and line number, with the code there unless it only raises the error."""
     line = "" if (frame.line or "raise").startswith("raise") else f": {frame.line}"
     return f"{frame.filename}:{frame.lineno}{line}"

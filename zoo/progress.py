@@ -1,4 +1,4 @@
-"""What a long job says while it works: a live bar on a terminal, plain lines elsewhere."""
+"""Progress of long jobs: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -26,31 +26,30 @@ from zoo.support.text import harmless
 
 _T = TypeVar("_T")
 
-_EVERY = 10.0  # seconds without a word after which a line says how far it is
+_EVERY = 10.0  # seconds without output after which a line reports progress
 _NARROWEST, _WIDEST = 20, 10_000  # characters of a line
 
 
 class Terminal(Console):
-    """A console that no text can steer: names of folders, classes and files are strangers'.
+    """A console that printed text cannot control: names of files and classes are not trusted.
 
-    All that the zoo prints goes through one, but for data, see :func:`echo`. A text is made
-    harmless before it is laid out, so that columns stay in line, and again when it is written,
-    since not all of it comes as plain text.
+    Everything but data (see :func:`echo`) is printed through one. Text is made harmless before
+    layout, so that columns stay aligned, and again when written, as some is not plain text.
     """
 
     def __init__(self, **settings: Any) -> None:
-        # No emoji in a loss m:on:. In a notebook lines go to its streams as well: one by one, as
-        # HTML, each would be an output of its own.
+        # No emoji in a loss m:on:. In a notebook, too, lines go to the streams: as HTML, each line
+        # would be a separate output.
         super().__init__(highlight=False, emoji=False, force_jupyter=False, **settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Return the text as it is shown."""
+        """Return the text as it will be shown."""
         return super().render_str(harmless(text), **settings)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yield what is written, and what rich itself steers the terminal with."""
+        """Yield what is written; rich's own control codes pass unchanged."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -59,12 +58,12 @@ class Terminal(Console):
 
 
 def stderr() -> Terminal:
-    """Return a console for what is told, as opposed to results."""
+    """Return a console for messages, as opposed to results."""
     return Terminal(stderr=True)
 
 
 class Reporter:
-    """Speaks to the user on stderr, so that stdout holds results only."""
+    """Writes messages to stderr, so that stdout holds only results."""
 
     def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
         self.console = console or stderr()
@@ -77,29 +76,29 @@ class Reporter:
             self.console.print(text, markup=False, soft_wrap=True)
 
     def track(self, items: Iterable[_T], total: int, title: str) -> Iterator[_T]:
-        """Yield the items under a bar that goes away at the end."""
-        told = time.monotonic()
+        """Yield the items under a bar that disappears at the end."""
+        reported = time.monotonic()
         with self._bar(transient=True) as bar:
             task = bar.add_task(title, total=total, rest="")
             for done, item in enumerate(items, 1):
                 yield item
                 bar.advance(task)
-                if not self.live and time.monotonic() - told > _EVERY:
-                    told = time.monotonic()
+                if not self.live and time.monotonic() - reported > _EVERY:
+                    reported = time.monotonic()
                     self.say(f"{title}  {done}/{total}")
 
     @contextmanager
     def training(self, start: int, total: int) -> Iterator[TrainingReport]:
-        """Open the report of a training that goes from iteration start to total."""
+        """Report a training from iteration ``start`` to ``total``."""
         with self._bar(transient=False) as bar:
             yield TrainingReport(self, bar, start, total)
 
     @contextmanager
     def bar(self, *columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
-        """Show a bar of these columns while the block runs, if a person is looking on.
+        """Show a bar of these columns while the block runs, on a terminal only.
 
-        Elsewhere it counts without being shown. Then it is not even started, since rich before 15
-        ends a bar with a blank line though it is disabled.
+        Elsewhere it counts unseen and is not started, as rich before 15 ends even a disabled bar
+        with a blank line.
         """
         bar = Progress(*columns, console=self.console, transient=transient, disable=not self.live)
         with bar if self.live else nullcontext():
@@ -126,23 +125,22 @@ class TrainingReport:
         self.recall: float | None = None
         self.measure = "R@1"
         self.iteration = start
-        self.told, self.told_of = self.began, start
+        self.reported_at, self.reported = self.began, start
         self.task = bar.add_task("training", total=total, completed=start, rest="")
 
     def advance(self) -> None:
-        """Count one iteration; where nothing was told for a while, tell how far it was before.
+        """Count one iteration; after a silence, first report the progress up to the one before it.
 
-        The loss is not told then: to look at it would make a GPU wait. Of this iteration it may be
-        told yet, see :meth:`show`.
+        That line leaves out the loss, since reading it makes a GPU wait; :meth:`show` reports it.
         """
-        silent = time.perf_counter() - self.told > _EVERY
-        if not self.reporter.live and silent and self.told_of < self.iteration:
+        silent = time.perf_counter() - self.reported_at > _EVERY
+        if not self.reporter.live and silent and self.reported < self.iteration:
             self._say(self.iteration)
         self.iteration += 1
         self.bar.advance(self.task)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
-        """Tell of a new loss or Recall@1 (a fraction); a bar keeps the last of the other."""
+        """Report a new loss or Recall@1 (a fraction); a bar keeps the last value of the other."""
         self.loss = self.loss if loss is None else loss
         self.recall = self.recall if recall is None else recall
         speed = self._speed(iteration)
@@ -152,7 +150,7 @@ class TrainingReport:
 
     def _say(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
         """Print a line."""
-        self.told, self.told_of = time.perf_counter(), iteration
+        self.reported_at, self.reported = time.perf_counter(), iteration
         speed = self._speed(iteration)
         left = timedelta(seconds=round((self.total - iteration) / max(1e-9, speed)))
         count = f"{iteration:>{len(str(self.total))}}/{self.total}"
@@ -171,25 +169,21 @@ class TrainingReport:
 
 
 def stdout() -> Terminal:
-    """Return a console for results; wide enough for a table when it is not a terminal.
-
-    ``COLUMNS``, where it is set, says how wide in both cases; rich reads it.
-    """
-    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").lstrip("0").isdigit()
-    width = None if told else 160
-    return Terminal(width=width)
+    """Return a console for results: as wide as ``COLUMNS`` or the terminal, else 160 characters."""
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").lstrip("0").isdigit()
+    return Terminal(width=None if known else 160)
 
 
 def echo(text: str, end: str = "\n") -> None:
-    """Write data to stdout: into a file or a pipe as it is, harmless on a terminal."""
+    """Write data to stdout: unchanged into a file or a pipe, made harmless on a terminal."""
     sys.stdout.write((harmless(text) if sys.stdout.isatty() else text) + end)
     sys.stdout.flush()
 
 
 def mend_size() -> None:
-    """Let ``COLUMNS`` be as if unset where no table fits into it, and no wider than makes sense.
+    """Unset ``COLUMNS`` if it is too narrow for any table, and cap it if it is absurdly wide.
 
-    It is read by rich and by click, which take any number for a width, and 0 too.
+    rich and click read it, and accept any number as a width, 0 included.
     """
     digits = os.environ.get("COLUMNS", "").lstrip("0")
     if len(digits) > 5 and digits.isdecimal():

@@ -37,32 +37,32 @@ def run(
     reporter: Reporter | None = None,
     test: bool = True,
 ) -> RunResult:
-    """Run an experiment to its end and return its result, as ``result.json`` has it.
+    """Run an experiment to its end and return its result, the content of ``result.json``.
 
-    The result is a dict; printed, or as the last line of a cell, it is its row of the leaderboard.
+    The result is a dict that prints, or shows in a notebook, as its row of the leaderboard.
 
-    A run that was stopped goes on from its last checkpoint and ends as if it had never been
+    A run that was stopped continues from its last checkpoint and ends as if it had never been
     stopped, bit for bit on a CPU. A finished run is not run again.
 
     Args:
         config: a checked config, or the path or name of one.
-        overrides: ``key=value`` settings for a config given by path or name; of a checked config,
-            which has them, they are told only.
-        restart: forget what the run folder holds and start from the beginning.
-        reporter: where progress is told; by default on stderr.
-        test: whether to measure the test classes at the end. Without, held-out classes have the
-            last word, and what they say is returned, as ``validation.json`` has it; run once more
-            with it, no training is repeated.
+        overrides: ``key=value`` settings for a config given by path or name; a checked config
+            already contains them, and they are only reported.
+        restart: delete the content of the run folder and start from the beginning.
+        reporter: reports progress; by default on stderr.
+        test: whether to measure the test classes at the end. If not, the result is that of the
+            held-out classes, the content of ``validation.json``; a later run with ``test=True``
+            repeats no training.
 
     Raises:
-        UserError: if the config or what it refers to cannot be used.
-        DivergedError: if the loss is no longer a number.
+        UserError: if the config or something it refers to cannot be used.
+        DivergedError: if the loss is no longer finite.
         InterruptedRunError: if Ctrl-C or SIGTERM stopped it, after saving.
     """
     if not isinstance(config, Config):
         config = loading.load(config, overrides)
     if not test and config.evaluate.validation is None:
-        raise UserError("there is nothing to measure; set evaluate.validation to hold classes back")
+        raise UserError("there is nothing to measure; set evaluate.validation to hold out classes")
     reporter = reporter or Reporter()
     folder = RunFolder.of(config)
     with folder.locked():
@@ -114,7 +114,7 @@ def _run(
 
 @contextmanager
 def _threads_as_before() -> Iterator[None]:
-    """Leave PyTorch, when the run has ended, the threads that it had before."""
+    """Restore PyTorch's number of threads when the run has ended."""
     before = torch.get_num_threads()
     try:
         yield

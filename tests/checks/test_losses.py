@@ -233,7 +233,7 @@ class CountsInVain(SoundLoss):
         return value * (1 + 0.1 * self.calls)
 
 
-@mutant("check_moves", r"weight, a tensor of shape \(1,\), stays behind")
+@mutant("check_moves", r"weight, a tensor of shape \(1,\), does not move with the loss")
 class PlainTensor(SoundLoss):
     def __init__(self):
         super().__init__()
@@ -267,7 +267,7 @@ class WrongSign(SoundLoss):
         return -value
 
 
-@mutant("check_gallery", "the labels of a gallery make no difference")
+@mutant("check_gallery", "the labels of a gallery do not matter")
 class GalleryOfOneClass(SoundLoss):
     def value(self, embeddings, labels, indices_tuple, ref_emb, ref_labels):
         if ref_emb is not embeddings:
@@ -275,7 +275,7 @@ class GalleryOfOneClass(SoundLoss):
         return super().value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
 
 
-@mutant("check_mined", "which triplets are mined makes no difference")
+@mutant("check_mined", "the mined triplets do not matter")
 class IgnoresMiner(SoundLoss):
     def value(self, embeddings, labels, indices_tuple, ref_emb, ref_labels):
         return super().value(embeddings, labels, None, ref_emb, ref_labels)
@@ -313,7 +313,7 @@ class Refuses(SoundLoss):
 
 @pytest.mark.parametrize("check", [use.check_gallery, use.check_mined])
 def test_what_has_no_meaning_is_refused(check):
-    with pytest.raises(CheckFailedError, match="it says that .* has no meaning, and takes it"):
+    with pytest.raises(CheckFailedError, match="it declares that .* has no meaning, but takes it"):
         check(Subject(Silent))
     with pytest.raises(subject.NotApplicableError, match="never"):
         check(Subject(Refuses))
@@ -333,7 +333,12 @@ def test_what_has_no_meaning_is_refused(check):
         ("SmoothAPLoss", {}, "label_values", "below 0 it raised RuntimeError: bincount"),
         ("SmoothAPLoss", {}, "memory", r"N\^3.0; the largest tensor is \(128, 128, 128\)"),
         ("DynamicSoftMarginLoss", {}, "repeated_steps", "in step 2 its backward pass raised"),
-        ("DynamicSoftMarginLoss", {}, "moves", r"hist_, a tensor of shape \(10,\), stays behind"),
+        (
+            "DynamicSoftMarginLoss",
+            {},
+            "moves",
+            r"hist_, a tensor of shape \(10,\), does not move with the loss",
+        ),
         ("DynamicSoftMarginLoss", {}, "learning", "in step 2 its backward pass raised"),
         ("TupletMarginLoss", {}, "perfect", "the value is 0, but the gradient of 2 of 3 images"),
         ("NTXentLoss", {}, "memory", r"N\^3.0; the largest tensor is \(384, 15872\)"),
@@ -577,7 +582,7 @@ def test_check_a_loss_of_pml(command):
     few = ["--only", "check_permutation", "--only", "check_scale_invariance"]
     status, out, _ = command("pml.TripletMarginLoss", *few)
     assert status == 0
-    assert "it does not say that it normalises" in out
+    assert "it does not declare that it normalises" in out
     assert "check_memory" not in out
     assert "pml.TripletMarginLoss: 1 passed, 1 not applicable" in out
 
@@ -642,7 +647,7 @@ def test_the_checks_are_listed(command):
     assert (status, err) == (0, "")
     names = [line.split()[0] for line in out.splitlines()[2:]]
     assert names == [check.__name__ for check in CHECKS]
-    assert "The order of the images in the batch makes no difference." in out
+    assert "The order of the images in the batch does not matter." in out
 
 
 @pytest.mark.parametrize(

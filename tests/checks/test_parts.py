@@ -460,5 +460,5 @@ def test_a_constructor_that_fails_is_named():
 
 
 def test_a_missing_argument_is_told_with_where_to_give_it():
-    with pytest.raises(UserError, match="missing argument of m_per_class; give it behind the name"):
+    with pytest.raises(UserError, match="missing argument of m_per_class; give it after the name"):
         Part("m_per_class", "samplers", {"per_class": 2})

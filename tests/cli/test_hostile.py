@@ -211,7 +211,8 @@ def test_what_is_no_file_is_refused_where_one_is_read(read, tmp_path):
     for number, put in enumerate((os.mkfifo, lambda path: path.symlink_to("/dev/zero"))):
         (tmp_path / str(number)).mkdir()
         put(tmp_path / str(number) / "file")
-        with within(60), pytest.raises(UserError, match="regular|no such file|that is no report"):
+        refused = pytest.raises(UserError, match="regular|no such file|other files than a report")
+        with within(60), refused:
             read(tmp_path / str(number) / "file")
 
 
@@ -256,7 +257,7 @@ def test_kept_embeddings_and_weights_that_are_bombs(tmp_path):
     np.savez_compressed(tmp_path / "e.npz", embeddings=np.zeros((2, 3), np.float32), key="k")
     with monkeypatched_zip_reads() as reads:
         assert _read(tmp_path / "e.npz", "k", (2, 3)) is None
-        with pytest.raises(UserError, match="no file of torch.save, or a damaged one"):
+        with pytest.raises(UserError, match="is not a file of torch.save, or is damaged"):
             read_state(tmp_path / "e.npz")
     assert not reads
     torch.save({"w": torch.zeros(1).expand(1 << 60)}, tmp_path / "w.pth")

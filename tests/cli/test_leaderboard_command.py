@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from boards import of_config, result, write
+from boards import result, results_of, write_runs
 
 LOSSES = ("ice", "rll", "cce")
 IN_ORDER = ("ice_glyphs", "rll_glyphs", "cce_glyphs")
@@ -25,7 +25,7 @@ def run(command, tmp_path, monkeypatch):
         for n, loss in enumerate(LOSSES)
     ]
     runs.append(result("plain", {1: 0.2}) | {"loss": None, "backbone": "other.net"})
-    write(tmp_path / "runs", *runs)
+    write_runs(tmp_path / "runs", *runs)
     return lambda *arguments: command("leaderboard", *arguments)
 
 
@@ -135,7 +135,9 @@ def test_a_document_of_its_own(run):
 
 
 def test_several_folders(run, tmp_path):
-    write(tmp_path / "more", result("new", {1: 0.99}, seed=0), result("new", {1: 0.97}, seed=1))
+    write_runs(
+        tmp_path / "more", result("new", {1: 0.99}, seed=0), result("new", {1: 0.97}, seed=1)
+    )
     out = run("runs", "more", "-f", "csv", "--dataset", "glyphs", "--spread", "ci")[1]
     rows = list(csv.DictReader(out.splitlines()))
     assert rows[0]["config"] == "new"
@@ -144,7 +146,7 @@ def test_several_folders(run, tmp_path):
 
 
 def test_the_shape_of_table_3(run, tmp_path):
-    write(tmp_path / "paper", *of_config("ice_sop"), *of_config("rll_cub"))
+    write_runs(tmp_path / "paper", *results_of("ice_sop"), *results_of("rll_cub"))
     status, out, err = run("paper", "--shape", "table3", "--paper")
     assert (status, err) == (0, "")
     assert "77.3 (+0.0)" in out
@@ -169,10 +171,10 @@ def test_what_does_not_fit_beside_stands_below(run, tmp_path, monkeypatch):
     runs = [
         found | {"seed": seed}
         for name in ("ice_sop", "rll_cub", "ice_cars")
-        for seed, found in enumerate(of_config(name) * 2)
+        for seed, found in enumerate(results_of(name) * 2)
     ]
     runs = [r | {"run": f"{r['config']}-s{r['seed']}"} for r in runs]
-    write(tmp_path / "seeds", *runs)
+    write_runs(tmp_path / "seeds", *runs)
     monkeypatch.setenv("COLUMNS", "70")
     status, out, _ = run("seeds", "--shape", "table3")
     assert status == 0

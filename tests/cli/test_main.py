@@ -16,13 +16,12 @@ import pytest
 import yaml
 from PIL import Image
 from places import TESTS
-from rich.console import Console
 
 import zoo
 from zoo import registry
-from zoo.cli import check
 from zoo.errors import out_of_memory
 from zoo.plans import process
+from zoo.registry.source import plain
 from zoo.support.files import cannot_write
 
 TABLE = yaml.safe_load((TESTS / "config" / "malformed_configs.yaml").read_text("utf-8"))
@@ -82,13 +81,44 @@ def test_list_names_everything(command):
     assert "pml.NTXentLoss" in command("list", "losses", "--all")[1]
 
 
-def test_names_are_whole_in_a_narrow_terminal(command, monkeypatch):
-    monkeypatch.setattr(check, "stdout", lambda: Console(width=80, highlight=False))
+def test_names_and_words_are_whole_in_a_narrow_terminal(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     for kind in registry.KINDS:
         _, out, _ = command("list", kind, "--all")
         lines = out.splitlines()
+        assert max(map(len, lines)) <= 80
         for name in [*zoo.names(kind), *registry.pml_names(kind)]:
+            found = registry.component(kind, name)
             assert any(line.split()[:1] == [name] for line in lines), name
+            if kind != "losses" or name.startswith("pml."):
+                words = f"{plain(found.summary)} ({found.paper})".split()
+                whole = [word for word in words if word in out.split()]
+                assert [w for w in words if len(w) <= 39 and w not in (*whole, "()")] == [], name
+
+
+COLUMNS_OF_LOSSES = ["name", "paper", "kind", "checks", "classes", "sampler", "cost"]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns", "note"),
+    [
+        (60, 3, "checks, classes, sampler and cost need a wider terminal"),
+        (80, 4, "classes, sampler and cost need a wider terminal"),
+        (100, 5, "sampler and cost need a wider terminal"),
+        (200, 7, ""),
+    ],
+)
+def test_a_loss_is_a_line_with_the_columns_that_fit(command, monkeypatch, width, columns, note):
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = command("list", "losses")[1].splitlines()
+    names = zoo.names("losses")
+    assert lines[1].split() == COLUMNS_OF_LOSSES[:columns]
+    assert max(map(len, lines)) <= width
+    table = lines[2 : 2 + len(names)]
+    assert [line.split()[0] for line in table] == names
+    assert all(re.search(r" \d{4}  ", line) for line in table)
+    assert [line for line in lines if "wider" in line] == ([note] if note else [])
+    assert any("cost: time;" in line for line in lines) == (width == 200)
 
 
 def test_nothing_shows_marks_of_restructured_text(command):
@@ -118,7 +148,7 @@ def test_list_refuses_an_unknown_kind(command):
         ("backbones", "torchvision.resnet18", ["weights"]),
         ("datasets", "image_folder", ["test_share", "0.5", "split", "given by the run"]),
         ("samplers", "m_per_class", ["per_class", "required", "given by the run", "fewer"]),
-        ("losses", "pml.MarginLoss", ["learn_beta", "Its class says nothing of itself."]),
+        ("losses", "pml.MarginLoss", ["learn_beta", "This class has no documentation."]),
     ],
 )
 def test_show(command, kind, name, parts):
@@ -133,9 +163,9 @@ def test_show(command, kind, name, parts):
     [
         (["losses", "icee"], "there is no loss named 'icee'; did you mean ice?"),
         (["losses", "semihard"], "but a miner; did you mean triplet_semihard?"),
-        (["ice"], "say of which kind: zoo show losses ice"),
-        (["angular"], "say of which kind: zoo show losses angular or zoo show miners angular"),
-        (["losses"], "name one of them too; `zoo list losses` shows what there is"),
+        (["ice"], "say which kind: zoo show losses ice"),
+        (["angular"], "say which kind: zoo show losses angular or zoo show miners angular"),
+        (["losses"], "add a name; `zoo list losses` shows them"),
         (["icee"], "there is nothing named 'icee'; did you mean ice?"),
     ],
 )
@@ -209,7 +239,7 @@ def test_run_and_leaderboard(command, tmp_path):
         assert part in err
     status, again, err = command("run", "ice_glyphs", *settings)
     assert (status, again) == (0, out)
-    said = "is finished; its result (--restart forgets it and trains anew):\n"
+    said = "is finished; its result (--restart deletes it and trains again):\n"
     assert err == f"runs/{result['run']} {said}"
     status, out, _ = command("leaderboard", "--format", "markdown")
     assert status == 0
@@ -263,7 +293,7 @@ def test_ctrl_c_before_training_says_how_to_go_on_too(command, monkeypatch):
 
     monkeypatch.setattr(zoo.config.loading, "load_all", stopped)
     status, _, err = command("run", "ice_glyphs", "loss.scale=7")
-    assert (status, err) == (1, "stopped; to go on: zoo run ice_glyphs loss.scale=7\n")
+    assert (status, err) == (1, "stopped; to resume: zoo run ice_glyphs loss.scale=7\n")
 
 
 def test_a_damaged_result_is_a_warning(command, tmp_path):

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats
-from small_run import of_0_1_0
+from small_run import downgrade_to_0_1_0
 
 import zoo
 from zoo.comparing import significance, table
@@ -184,14 +184,14 @@ def test_one_run_that_kept_its_classes_is_enough(tmp_path):
 
 
 def test_a_run_of_before_asks_its_data_set(noisy_run):
-    run = RunFolder(of_0_1_0(noisy_run))
+    run = RunFolder(downgrade_to_0_1_0(noisy_run))
     kept = compared(run, run, [1]).at[0].classes
     (run.path / "labels.npy").unlink()
     assert compared(run, run, [1]).at[0].classes == kept
     other = json.loads((run.path / "result.json").read_text())
     other["dataset"]["fingerprint"] = "other"
     (run.path / "result.json").write_text(json.dumps(other))
-    assert "not those of the test any more" in compared(run, run, [1]).without_classes
+    assert "the images have changed since the test" in compared(run, run, [1]).without_classes
 
 
 def test_damaged_labels(two):
@@ -223,7 +223,7 @@ def test_names_of_runs_and_experiments(tmp_path):
     with pytest.raises(zoo.UserError, match="rll may be rll-11111111 or rll-22222222; say which"):
         names("rll")
     for text in ("", "other", "../x", "\0"):
-        with pytest.raises(zoo.UserError, match="no folder of a run"):
+        with pytest.raises(zoo.UserError, match="not a run folder"):
             names(text)
 
 
@@ -263,17 +263,17 @@ def test_the_command_on_experiments(runs, command):
     assert "A  good-0a1b2c3d-s0, good-0a1b2c3d-s1, good-0a1b2c3d-s2" in out
     assert "glyphs: 400 queries of 40 classes" in out
     assert "These networks, on other classes of this kind" in out
-    assert "Networks trained anew, on these images: 3 seeds" in out
+    assert "Networks trained again, on these images: 3 seeds" in out
     assert "A is better" in out
-    assert "cannot give less than p = 0.25: 6 seeds are the fewest" in " ".join(out.split())
+    assert "cannot give less than p = 0.25; for p < 0.05 it needs 6 seeds" in " ".join(out.split())
     assert "p is corrected for 3 K (Holm)" in out
 
 
 def test_the_command_on_two_runs(runs, command):
     _, out, _ = command("compare", "runs/good-0a1b2c3d-s0", "bad-0a1b2c3d-s2", "--ks", "1")
-    assert "trained anew" not in out
+    assert "trained again" not in out
     assert "corrected" not in out
-    assert "this tells two trained networks apart, not two losses" in out
+    assert "this compares two trained networks, not two losses" in out
 
 
 def test_the_command_fits_into_eighty_columns(runs, command, monkeypatch):
@@ -307,7 +307,7 @@ def test_the_command_without_torch(runs):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["good", "nothing"], "nothing: no folder of a run"),
+        (["good", "nothing"], "nothing: not a run folder"),
         (["good", "bad", "--ks", "one"], "--ks: must be whole numbers such as 1,10, not 'one'"),
         (["good", "bad", "--ks", "1,99"], "K must be from 1 to 4"),
     ],

@@ -89,4 +89,4 @@ def test_machines_read_the_measures(runs):
 def test_nmi_of_few_images_is_warned_of(tmp_path, command):
     data = {"name": "sop", "fingerprint": "f0", "classes": 11_316, "images": 60_502}
     write(tmp_path, "a", 0.8, dataset=data, measures={"nmi": 0.9})
-    assert "a class has 5.3 images on average" in command("leaderboard", tmp_path)[1]
+    assert "classes have only 5.3 images on average" in command("leaderboard", tmp_path)[1]

@@ -42,7 +42,7 @@ def benchmarks(tmp_path_factory):
         {split: [(n, 1, "lamp", n, 2) for n in some] for split, some in products.items()},
     )
     gray = next((data / "sop").rglob("1_0.JPG"))
-    replicas.put(gray, 1, "L")
+    replicas.save_photo(gray, 1, "L")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_DATA", str(data))
         for name in SHORT.values():

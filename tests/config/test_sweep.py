@@ -98,7 +98,9 @@ def test_sweeps_are_inherited_joined_and_taken_back():
 
 def test_one_experiment_is_wanted_where_there_are_several():
     name = write("sweep: {loss.scale: [1, 2]}\nseeds: [0, 1]\n")
-    with pytest.raises(UserError, match=r"^x\.yaml: 4 experiments \(sweep, seeds\), where one is"):
+    with pytest.raises(
+        UserError, match=r"^x\.yaml: has 4 experiments \(sweep, seeds\), but one is"
+    ):
         load(name)
     assert load(name, ["sweep=null", "seeds=null"]).loss.arguments["scale"] == 8
     assert load(name, ["loss.scale=2", "seed=1"]).seed == 1

@@ -267,7 +267,7 @@ def test_two_at_once_make_it_once():
     first.join()
     second.join()
     (text,) = said.texts
-    assert text.endswith(".npy: another process is at it; waiting for that")
+    assert text.endswith(".npy: waiting for another process that is writing it")
     assert both[1].asked == [0]
 
 
@@ -481,7 +481,7 @@ def test_a_broken_image_is_named_and_nothing_is_left(folder):
 def test_images_that_it_could_not_hold_are_refused():
     two_planes = Photographs()
     two_planes.images = torch.zeros(40, 2, 24, 24, dtype=torch.uint8)
-    with pytest.raises(UserError, match=r"images of 2 planes, torch\.uint8; kept can be RGB and"):
+    with pytest.raises(UserError, match=r"images of 2 planes, torch\.uint8; only RGB and"):
         keep(two_planes)
 
 

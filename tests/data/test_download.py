@@ -80,7 +80,7 @@ def begin(get, site, n=100_000):
     """Leave a part of n bytes behind, as a run does that gave up."""
     breaks, site.breaks = site.breaks, [n, 0]
     ranges, site.ranges = site.ranges, True
-    with pytest.raises(UserError, match=f"broke off at {n:,} of"):
+    with pytest.raises(UserError, match=f"stopped at {n:,} of"):
         get()
     site.breaks, site.ranges = breaks, ranges
     site.log.clear()
@@ -152,7 +152,7 @@ def test_another_file_in_its_place_is_left_alone(get, site, tmp_path):
     with pytest.raises(UserError) as caught:
         get()
     message = str(caught.value)
-    assert "is not the file it should be" in message
+    assert "exists, but is not the right file" in message
     assert f"md5 {hashlib.md5(b'mine').hexdigest()}, expected {MD5}" in message
     assert "4 bytes, expected 300,000" in message
     assert "delete it" in message
@@ -171,7 +171,7 @@ def test_a_file_put_there_by_hand_meanwhile_is_not_overwritten(get, tmp_path, pa
         (tmp_path / "data" / "set.tgz").write_bytes(b"mine")
 
     monkeypatch.setattr(module._Meter, "show", put)
-    with pytest.raises(UserError, match="is not the file it should be"):
+    with pytest.raises(UserError, match="exists, but is not the right file"):
         get()
     assert (tmp_path / "data" / "set.tgz").read_bytes() == b"mine"
     monkeypatch.undo()
@@ -210,7 +210,7 @@ def test_a_try_that_brings_something_is_not_counted(get, site, naps):
 
 def test_a_server_that_sends_the_same_beginning_for_ever_is_given_up(get, site, naps):
     site.breaks, site.ranges = [50_000], False
-    with pytest.raises(UserError, match="broke off at 50,000 of 300,000 bytes .tried 3 times"):
+    with pytest.raises(UserError, match="stopped at 50,000 of 300,000 bytes .tried 3 times"):
         get()
     assert len(site.requests) == 3
     assert naps == [1.0, 2.0]
@@ -346,7 +346,7 @@ def test_a_length_that_promises_too_little(get, site, part):
 @pytest.mark.parametrize("chunked", [True, False])
 def test_a_server_that_never_ends(get, site, part, chunked):
     site.data, site.length, site.chunked = [DATA + OTHER], None, chunked
-    with pytest.raises(UserError, match="sends more than 300,000 bytes"):
+    with pytest.raises(UserError, match="sent more than 300,000 bytes"):
         get()
     assert visible(part.parent) == []
 
@@ -446,7 +446,7 @@ def test_when_all_fail_the_message_says_how_to_go_on(get, server, site, url, par
     assert lines == [
         "set.tgz could not be downloaded",
         f"  {gone_url}: answered 404 Not Found",
-        f"  {url}: broke off at 100,000 of 300,000 bytes (tried 3 times)",
+        f"  {url}: stopped at 100,000 of 300,000 bytes (tried 3 times)",
         f"  get it by other means: set.tgz (300,000 bytes, MD5 {MD5})",
         f"  and put it in {part.parent}",
         "  or run again later: its first 100,000 bytes are kept in set.tgz.part",
@@ -473,7 +473,7 @@ def test_a_web_page_instead_of_the_rest_keeps_the_part(get, site, part, size, ch
 def test_another_size_instead_of_the_rest_keeps_the_part(get, site, part, status):
     begin(get, site)
     site.data, site.ranges = [DATA[:50_000]], status == 416
-    with pytest.raises(UserError, match="has no more than 100,000|offers 50,000 bytes"):
+    with pytest.raises(UserError, match="has only 100,000|offers 50,000 bytes"):
         get()
     assert part.read_bytes() == DATA[:100_000]
 
@@ -532,7 +532,7 @@ def test_an_address_that_is_not_of_the_web(get, url, site, bad):
 
 
 def test_a_source_without_a_digest(get, site):
-    with pytest.raises(UserError, match="no md5 and no sha256 to check it by"):
+    with pytest.raises(UserError, match="has neither md5 nor sha256 to verify it with"):
         get(md5=None)
     assert site.requests == []
 
@@ -542,7 +542,7 @@ def test_no_address_at_all(tmp_path):
         fetch(Source("a", md5=MD5), tmp_path, QUIET)
     assert str(caught.value).splitlines() == [
         "a could not be downloaded",
-        "  no address is known that still has it",
+        "  no known address has it any more",
         f"  get it by other means: a (MD5 {MD5})",
         f"  and put it in {tmp_path}",
     ]
@@ -672,7 +672,7 @@ def test_two_processes_at_once_fetch_it_once(site, url, server, part):
     with process(url, part.parent) as first:
         wait_until(lambda: site.requests)
         with process(url, part.parent) as second:
-            assert "another process is at it" in second.stderr.readline()
+            assert "waiting for another process that is writing it" in second.stderr.readline()
             server.gone.set()
             for running in (first, second):
                 out, _ = running.communicate(timeout=60)
@@ -690,7 +690,7 @@ def test_off_a_terminal_only_troubles_are_told(get, site):
     reporter = Reporter(Console(file=out, force_terminal=False, width=200))
     site.breaks = [100_000, None]
     get(reporter=reporter)
-    expected = "set.tgz: broke off at 100,000 of 300,000 bytes; trying again in 1 s\n"
+    expected = "set.tgz: stopped at 100,000 of 300,000 bytes; trying again in 1 s\n"
     assert out.getvalue() == expected
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from zoo import UserError
 from zoo.config.schema import Images
-from zoo.data.holdout import ClassSubset, hold_back
+from zoo.data.holdout import ClassSubset, hold_out
 from zoo.data.pipeline import centre_crops, evaluation_batches, training_batches
 from zoo.datasets.m_per_class import MPerClassSampler
 
@@ -40,7 +40,7 @@ class Pictures:
 
 def test_every_image_is_on_one_side_with_its_class():
     whole = Pictures()
-    rest, held = hold_back(whole, 0.25, seed=0)
+    rest, held = hold_out(whole, 0.25, seed=0)
     assert (len(rest.class_names), len(held.class_names)) == (9, 3)
     assert sorted(rest.class_names + held.class_names) == sorted(whole.class_names)
     assert sorted([*rest.indices, *held.indices]) == list(range(len(whole)))
@@ -56,44 +56,44 @@ def test_every_image_is_on_one_side_with_its_class():
 
 
 def test_a_seed_holds_back_the_same_and_another_seed_others():
-    first = [part.class_names for part in hold_back(Pictures(), 0.25, seed=0)]
-    assert [part.class_names for part in hold_back(Pictures(), 0.25, seed=0)] == first
-    others = {tuple(hold_back(Pictures(), 0.25, seed=s)[1].class_names) for s in range(20)}
+    first = [part.class_names for part in hold_out(Pictures(), 0.25, seed=0)]
+    assert [part.class_names for part in hold_out(Pictures(), 0.25, seed=0)] == first
+    others = {tuple(hold_out(Pictures(), 0.25, seed=s)[1].class_names) for s in range(20)}
     assert len(others) > 10
     assert {name for names in others for name in names} == set(Pictures().class_names)
 
 
 def test_classes_of_one_image_are_not_held_back():
-    with pytest.raises(UserError, match="the 3 classes that are held back have one image each"):
-        hold_back(Pictures(each=1), 0.25, seed=0)
+    with pytest.raises(UserError, match="the 3 held-out classes have one image each"):
+        hold_out(Pictures(each=1), 0.25, seed=0)
 
 
 def test_a_class_more_moves_few_across():
-    _, held = hold_back(Pictures(classes=40), 0.25, seed=0)
-    _, more = hold_back(Pictures(classes=41), 0.25, seed=0)
+    _, held = hold_out(Pictures(classes=40), 0.25, seed=0)
+    _, more = hold_out(Pictures(classes=41), 0.25, seed=0)
     assert len(set(held.class_names) ^ set(more.class_names)) <= 2
 
 
 def test_the_fingerprint_tells_the_classes():
-    rest, held = hold_back(Pictures(), 0.25, seed=0)
-    other, _ = hold_back(Pictures(), 0.25, seed=1)
+    rest, held = hold_out(Pictures(), 0.25, seed=0)
+    other, _ = hold_out(Pictures(), 0.25, seed=1)
     assert len({p.fingerprint() for p in (rest, held, other)}) == 3
-    assert rest.fingerprint() == hold_back(Pictures(), 0.25, seed=0)[0].fingerprint()
+    assert rest.fingerprint() == hold_out(Pictures(), 0.25, seed=0)[0].fingerprint()
 
 
 def test_names_that_are_no_text():
     pictures = Pictures()
     pictures.class_names = [f"\udcff{i % 2}" for i in range(12)]  # some of them alike as well
-    rest, held = hold_back(pictures, 0.5, seed=0)
+    rest, held = hold_out(pictures, 0.5, seed=0)
     assert len(rest.class_names) == len(held.class_names) == 6
 
 
 @pytest.mark.parametrize(("share", "held"), [(0.1, 1), (0.01, 0), (0.9, 11), (0.99, 12)])
 def test_a_side_of_fewer_than_two_classes_is_refused(share, held):
     with pytest.raises(UserError) as error:
-        hold_back(Pictures(), share, seed=0)
+        hold_out(Pictures(), share, seed=0)
     assert str(error.value) == (
-        f"evaluate.validation: a share of {share} of 12 training classes holds back {held} and "
+        f"evaluate.validation: a share of {share} of 12 training classes holds out {held} and "
         f"leaves {12 - held}; either side needs 2 or more"
     )
 

@@ -136,7 +136,7 @@ def test_pictures_of_different_sizes_in_one_batch_are_refused_with_advice():
     data = Pictures([(20, 40), (40, 20), (33, 31), (5, 90)] * 2)
     for workers in (0, 1):
         with pytest.raises(
-            UserError, match=r"of \d+x\d+ and \d+x\d+ pixels; set images.resize"
+            UserError, match=r"have \d+x\d+ and \d+x\d+ pixels; set images.resize"
         ) as error:
             load(data, Images(), stop=1, workers=workers)
         assert "Traceback" not in str(error.value)
@@ -198,8 +198,8 @@ def test_of_a_thin_picture_only_what_is_cut_out_is_scaled(images, lies):
     ramp = np.linspace(0, 255, 60_000).astype(np.uint8).reshape((1, -1) if lies else (-1, 1))
     picture = Image.fromarray(ramp)
     with limited_memory(1 << 30):
-        centre = pipeline._centre(picture, images)
-        cut = pipeline._cut(picture, images, [0.5, 0.25, 0.9])
+        centre = pipeline._test_input(picture, images)
+        cut = pipeline._random_input(picture, images, [0.5, 0.25, 0.9])
     assert centre.shape == cut.shape == (1, 224, 224)
     assert (centre == 127).all()  # so near to each other are the pixels in the middle of it
     inner = cut[..., 16:-16, 16:-16]
@@ -240,8 +240,8 @@ def test_a_part_that_is_scaled_is_the_part_of_the_scaled(images, monkeypatch):
         ways = []
         for most in (1 << 25, 0):
             monkeypatch.setattr(pipeline, "_MOST_SCALED", most)
-            ways.append(pipeline._cut(picture, images, draw).int())
-            ways.append(pipeline._centre(picture, images).int())
+            ways.append(pipeline._random_input(picture, images, draw).int())
+            ways.append(pipeline._test_input(picture, images).int())
         assert (ways[0] - ways[2]).abs().max() <= 1
         assert (ways[1] - ways[3]).abs().max() <= 1
         assert ways[0].float().std() > 1

@@ -136,9 +136,9 @@ def test_verify_each_layout(command, tmp_path, layout):
     train = replicas.TABLES[name]["train"]
     assert re.search(rf"train +{train.images} +{train.classes} .*{train.images} images of", out)
     pictures = sorted(root.rglob("*.[jJ][pP][gG]"))
-    replicas.put(pictures[0], 1, "L")
+    replicas.save_photo(pictures[0], 1, "L")
     assert command("verify", name, "--root", root)[0] == 0  # they are normal in these sets
-    replicas.cut(pictures[1])
+    replicas.truncate(pictures[1])
     status, out, _ = command("verify", name, "--root", root)
     assert status == 1
     error, note = (line for line in out.splitlines() if line.split()[0] in ("error", "note"))
@@ -162,7 +162,9 @@ def test_verify_finds_duplicates_missing_files_and_wrong_numbers(command, data, 
     monkeypatch.undo()
     status, out, _ = command("verify", "sop", "--root", data / "sop")
     assert status == 1
-    assert re.search(r"error +train +5 images of 2 classes, published results are for 59,551", out)
+    assert re.search(
+        r"error +train +5 images of 2 classes, but published results are for 59,551", out
+    )
     assert re.search(r"error +coffee_maker_final/7_0.JPG +the file is missing", out)
     assert re.search(r"train +4 +2 +1 to 3 +59,551 images of 11,318 classes", out)
     assert out.splitlines()[-1] == "sop: 3 errors and 1 warning"
@@ -185,7 +187,7 @@ def test_verify_what_is_not_there(command, data, name):
     first, second, third = err.splitlines()
     assert first == f"error: {name}: dataset.root={str(data / name)!r} does not exist"
     dead = " (no address has cars_annos.mat and car_ims.tgz any more)" * (name == "cars196")
-    assert second == f"get it with: zoo data download {name}{dead}"
+    assert second == f"download it with: zoo data download {name}{dead}"
     for source in components.load("datasets", name).sources:
         assert f"{source.filename} (" in third
         assert f"MD5 {source.md5}" in third
@@ -195,13 +197,13 @@ def test_verify_what_is_not_there(command, data, name):
 def test_verify_photographs(command, tmp_path):
     root = tmp_path / "photographs"
     for i in range(16):
-        replicas.put(root / "train" / f"class {i // 4}" / f"{i}.jpg", i)
-        replicas.put(root / "test" / f"other {i // 8}" / f"{i}.jpg", 100 + i)
+        replicas.save_photo(root / "train" / f"class {i // 4}" / f"{i}.jpg", i)
+        replicas.save_photo(root / "test" / f"other {i // 8}" / f"{i}.jpg", 100 + i)
     (root / "train" / "class 0" / ".DS_Store").write_bytes(b"")
     status, out, _ = command("verify", "image_folder", "--root", root)
     assert (status, "train/class 0/.DS_Store" in out) == (0, True)
     assert re.search(r"train +16 +4 +4 to 4", out)
-    replicas.cut(root / "train" / "class 1" / "5.jpg")
+    replicas.truncate(root / "train" / "class 1" / "5.jpg")
     shutil.copy(root / "train/class 2/9.jpg", root / "test/other 1/9.jpg")
     status, out, _ = command("verify", "image_folder", "--root", root)
     assert status == 1
@@ -220,9 +222,9 @@ def test_verify_glyphs(command):
     ("arguments", "message"),
     [
         (["nope"], "there is no data set named 'nope'"),
-        (["image_folder"], "image_folder may be anywhere: give its folder with --root"),
+        (["image_folder"], "image_folder has no default folder: give its folder with --root"),
         (["glyphs", "--root", "x"], "root: unknown argument of glyphs"),
-        (["sop", "--root", ""], "dataset.root='' is no folder"),
+        (["sop", "--root", ""], "dataset.root='' is not a folder"),
     ],
 )
 def test_verify_what_cannot_be(command, arguments, message):
@@ -368,7 +370,7 @@ def test_a_broken_download_goes_on(command, offer, data):
     site.breaks = [5000, 0, 0]
     status, out, err = command("download", "cub200", "--url", url)
     assert (status, out) == (1, "")
-    assert "broke off at 5,000 of" in err
+    assert "stopped at 5,000 of" in err
     assert "its first 5,000 bytes are kept in CUB_200_2011.tgz.part" in err
     assert err.splitlines()[-1] == "then: zoo data download cub200"
     assert not (data / "cub200" / FOLDERS["cub200"]).exists()
@@ -387,7 +389,7 @@ def test_a_wrong_file_is_never_unpacked(command, offer, data, wrong):
     site.data = [right[:-1] + b"x" if wrong == "content" else right + b"x"]
     status, _, err = command("download", "sop", "--url", url)
     assert status == 1
-    assert ("sent another file: md5" if wrong == "content" else "offers ") in err
+    assert ("sent a different file: md5" if wrong == "content" else "offers ") in err
     assert hashlib.md5(right).hexdigest() in err
     assert {p for p in everything(data / "sop") if not p.startswith(".")} == set()
     site.data = [right]
@@ -481,7 +483,7 @@ def test_a_server_that_is_gone(command, offer, server, data):
 def test_files_that_nobody_has_any_more(command, data, tmp_path):
     status, _, err = command("download", "cars196")
     assert status == 1
-    assert "no address is known that still has it" in err
+    assert "no known address has it any more" in err
     assert "cars_annos.mat (MD5 b407c6086d669747186bd1d764ff9dbc)" in err
     assert "car_ims.tgz (MD5 d5c8f0aa497503f355e17dc7886c3f14)" in err
     assert err.count(f"and put it in {data / 'cars196'}") == 2
@@ -507,7 +509,7 @@ def test_a_wrong_file_that_was_put_there_by_hand(command, offer, data):
     (data / "sop" / "Stanford_Online_Products.zip").write_bytes(b"something else")
     status, _, err = command("download", "sop", "--url", url)
     assert status == 2
-    assert "is there, but is not the file it should be" in err
+    assert "exists, but is not the right file" in err
     assert sites["Stanford_Online_Products.zip"].log == []
 
 
@@ -519,7 +521,7 @@ def test_a_tree_that_is_not_whole_is_left_alone(command, offer, data):
     before = everything(data)
     status, _, err = command("download", "cub200", "--url", url)
     assert status == 2
-    assert "is not whole" in err
+    assert "is not complete" in err
     assert lost.name in err
     assert "move that folder away, and run again" in err
     assert everything(data) == before
@@ -540,7 +542,7 @@ def test_what_is_in_the_way_is_named(command, offer, data, kind):
     status, _, err = command("download", "cub200", "--url", url)
     assert status == 2
     assert f"{str(place)!r} is in the way: move it away, and run again" in err
-    assert "get it with" not in err
+    assert "download it with" not in err
     assert sites["CUB_200_2011.tgz"].log == []
 
 
@@ -570,7 +572,7 @@ def test_ctrl_c_leaves_no_folder_that_looks_whole(command, offer, data, monkeypa
     monkeypatch.setattr(unpack._Tree, "add", interrupt)
     status, _, err = command("download", "sop", "--url", url)
     assert status == 1
-    assert err.splitlines()[-1] == "stopped; the same command goes on"
+    assert err.splitlines()[-1] == "stopped; the same command resumes"
     assert not (data / "sop" / FOLDERS["sop"]).exists()
     monkeypatch.setattr(unpack._Tree, "add", add)
     assert command("download", "sop", "--url", url)[0] == 0
@@ -580,10 +582,10 @@ def test_ctrl_c_leaves_no_folder_that_looks_whole(command, offer, data, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["glyphs"], "glyphs: nothing can be downloaded for it, only for cars196, cub200, sop"),
+        (["glyphs"], "glyphs cannot be downloaded, only cars196, cub200, sop can"),
         (["nope"], "there is no data set named 'nope'"),
         (["sop", "--url", "ftp://host/x"], "not an address that begins with http:// or https://"),
-        (["sop", "--root", ""], "is no folder"),
+        (["sop", "--root", ""], "is not a folder"),
         (["sop", "--root", "~nobody_of_that_name/x"], "~nobody_of_that_name"),
     ],
 )
@@ -606,8 +608,8 @@ def test_a_run_without_its_data_set_says_in_three_lines_what_to_do(config, monke
     assert end.value.code == 2
     first, second, third = capsys.readouterr().err.splitlines()
     assert "does not exist" in first
-    assert second.startswith("get it with: zoo data download ")
-    assert re.search(r"or put .*MD5 [0-9a-f]{32}\).* into '.*': that command then checks", third)
+    assert second.startswith("download it with: zoo data download ")
+    assert re.search(r"or put .*MD5 [0-9a-f]{32}\).* into '.*': that command then verifies", third)
 
 
 def test_a_run_says_which_layout_was_recognised(data, monkeypatch, capsys, tmp_path):

@@ -583,7 +583,7 @@ def test_two_processes_at_once(tmp_path):
     with process(archive, target, "ask") as first:
         assert first.stdout.readline() == "writing\n"
         with process(archive, target) as second:
-            assert "another process is at it" in second.stderr.readline()
+            assert "waiting for another process that is writing it" in second.stderr.readline()
             assert not target.exists()
             first.communicate("\n" * 10, timeout=60)
             assert second.communicate(timeout=60)[0] == f"{target}\n"  # and wrote nothing

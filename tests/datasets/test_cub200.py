@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 import replicas
-from replicas import SPECIES, cut, photo, write
+from replicas import SPECIES, photo, truncate, write
 from torch.utils.data import DataLoader
 
 import zoo
@@ -118,7 +118,7 @@ def test_default_root(tree, tmp_path, monkeypatch):
     assert data_dir("cub200") == tmp_path / "cache" / "data" / "cub200"
     with pytest.raises(UserError, match=re.escape(repr(str(data_dir("cub200"))))) as error:
         Cub200("train")
-    assert str(error.value).splitlines()[1] == "get it with: zoo data download cub200"
+    assert str(error.value).splitlines()[1] == "download it with: zoo data download cub200"
     (tmp_path / "all").mkdir()
     tree.rename(tmp_path / "all" / "cub200")
     monkeypatch.setenv("ZOO_DATA", str(tmp_path / "all"))
@@ -166,7 +166,7 @@ def test_missing(tmp_path, there, message):
         Cub200("train", str(tmp_path / there))
     first, second, third = str(error.value).splitlines()
     assert re.search(f"dataset.root={re.escape(repr(str(tmp_path / there)))} .*{message}", first)
-    assert second.startswith("get it with: zoo data download cub200 --root ")
+    assert second.startswith("download it with: zoo data download cub200 --root ")
     assert "CUB_200_2011.tgz (1,150,585,339 bytes, MD5 97eceeb196236b17998738112f37df78" in third
 
 
@@ -213,9 +213,9 @@ def test_other_numbers_than_in_the_paper_are_told(root):
     with pytest.warns(UserWarning, match="train: 6 images of 2 classes, .* 5,864 images of 100"):
         train = Cub200("train", str(root))
     assert train.verify() == [
-        "error: 'train': 6 images of 2 classes, published results are for 5,864 images of 100 "
+        "error: 'train': 6 images of 2 classes, but published results are for 5,864 images of 100 "
         "classes",
-        "error: 'test': 6 images of 2 classes, published results are for 5,924 images of 100 "
+        "error: 'test': 6 images of 2 classes, but published results are for 5,924 images of 100 "
         "classes",
     ]
 
@@ -224,17 +224,17 @@ def test_other_numbers_than_in_the_paper_are_told(root):
 def test_too_few_classes(tree):
     for number in (3, 101, 200):
         shutil.rmtree(tree / "images" / SPECIES[number])
-    with pytest.raises(UserError, match=r"lists 1 class for split train, needed are 2"):
+    with pytest.raises(UserError, match=r"lists 1 class for split train, but needs 2"):
         Cub200("train", str(tree / "images"))
-    with pytest.raises(UserError, match=r"lists 0 classes for split test, needed are 1"):
+    with pytest.raises(UserError, match=r"lists 0 classes for split test, but needs 1"):
         Cub200("test", str(tree / "images"))
 
 
 BROKEN = [
-    ("images.txt", "1 ../../secret.jpg", "no image can have: 'images/../../secret.jpg'"),
-    ("images.txt", "1 /etc/secret.jpg", "no image can have"),
-    ("images.txt", "1", "no image can have: 'images/'"),
-    ("images.txt", "1 a\0b.jpg", "no image can have"),
+    ("images.txt", "1 ../../secret.jpg", "invalid file names of images: 'images/../../secret.jpg'"),
+    ("images.txt", "1 /etc/secret.jpg", "invalid file names of images"),
+    ("images.txt", "1", "invalid file names of images: 'images/'"),
+    ("images.txt", "1 a\0b.jpg", "invalid file names of images"),
     ("images.txt", f"1 {TRAIN[1]}", "list 1 images twice"),
     ("images.txt", f"99 {TRAIN[0]}", "image 99 of .* has no class"),
     ("images.txt", TRAIN[0], "images.txt', line 1: .* must begin with 1 integers"),
@@ -337,7 +337,7 @@ def odd(tree):
     shutil.copy(images / TRAIN[2], images / TEST[4])
     shutil.copy(images / TEST[1], images / TEST[2])
     shutil.copy(images / TRAIN[3], images / TRAIN[1])
-    cut(images / TRAIN[4])
+    truncate(images / TRAIN[4])
     (images / TRAIN[5]).write_bytes(b"")
     (images / TEST[5]).write_text("404 not found")
     (images / SPECIES[3] / "._x.jpg").write_bytes(b"\0\5\x16\7")

@@ -410,7 +410,7 @@ def test_verify_refuses_what_a_run_refuses(root):
 def test_verify_tells_of_a_class_without_images(root):
     (root / "train/nobody").mkdir()
     lines = ImageFolder(str(root), "train").verify()
-    assert "warning: 'nobody': a class without images that can be used" in lines
+    assert "warning: 'nobody': a class without usable images" in lines
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def test_missing(tmp_path, folder):
     with pytest.raises(UserError) as error:
         Sop("train", str(tmp_path / "gone"))
     _, second, third = str(error.value).splitlines()
-    assert second.startswith("get it with: zoo data download sop --root ")
+    assert second.startswith("download it with: zoo data download sop --root ")
     name, digest = "Stanford_Online_Products.zip", "7f73d41a2f44250d4779881525aea32e"
     assert f"{name} (3,083,860,082 bytes, MD5 {digest})" in third
     (folder / "Ebay_test.txt").unlink()
@@ -85,8 +85,8 @@ def test_missing_images(tmp_path, folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("1 1 1 ../x.JPG", "no image can have: '../x.JPG'"),
-        ("1 1 1 /etc/x.JPG", "no image can have"),
+        ("1 1 1 ../x.JPG", "invalid file names of images: '../x.JPG'"),
+        ("1 1 1 /etc/x.JPG", "invalid file names of images"),
         ("1 1", "line 2: '1 1' must begin with 3 integers"),
         ("1 one 1 x.JPG", "line 2: .* must begin with 3 integers"),
         ("1 11319 1 bicycle_final/111085122871_0.JPG", "1 classes are in .* such as 11319"),

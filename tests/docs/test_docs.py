@@ -122,16 +122,16 @@ ZOO = sorted(
         part
         for name, text in PAGES.items()
         if name not in WITH_TESTS_OF_THEIR_OWN
-        for part in commands.parts(text)
+        for part in commands.single_commands(text)
         if part.startswith("zoo ")
     }
-    - set(commands.parts((ROOT / "README.md").read_text("utf-8")))  # see test_readme.py
+    - set(commands.single_commands((ROOT / "README.md").read_text("utf-8")))  # see test_readme.py
 )
 
 
 def test_whatever_else_is_told_sets_up_a_machine():
     texts = [text for name, text in PAGES.items() if name not in WITH_TESTS_OF_THEIR_OWN]
-    said = {part for text in [*texts, TUTORIAL] for part in commands.parts(text)}
+    said = {part for text in [*texts, TUTORIAL] for part in commands.single_commands(text)}
     assert len(ZOO) == 29
     assert {part for part in said if not part.startswith("zoo ")} <= SET_UP
 
@@ -148,24 +148,25 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
         )
         arguments += ["--only", "check_permutation"]
     wanted = 1 if "pml.NTXentLoss" in arguments else 0  # the fault that it is there to show
-    assert commands.done(arguments, tmp_path, monkeypatch) == wanted, capsys.readouterr().err
+    assert commands.run_small(arguments, tmp_path, monkeypatch) == wanted, capsys.readouterr().err
     assert capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_the_front_page_picture_is_made_as_the_page_says(tmp_path, monkeypatch, capsys):
     pytest.importorskip("faiss")
-    commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
+    commands.run_small(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
     (code,) = commands.blocks("python", PAGES["results.md"])
     exec(code, {})
-    for line in commands.parts(PAGES["results.md"]):
-        assert commands.done(line.split()[1:], tmp_path, monkeypatch) == 0, capsys.readouterr().err
+    for line in commands.single_commands(PAGES["results.md"]):
+        status = commands.run_small(line.split()[1:], tmp_path, monkeypatch)
+        assert status == 0, capsys.readouterr().err
     assert (tmp_path / "retrieved.png").is_file()
 
 
 @pytest.mark.slow
 def test_the_python_of_the_quickstart(tmp_path, monkeypatch):
-    commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
+    commands.run_small(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
     (code,) = commands.blocks("python", PAGES["quickstart.md"])
     names = {"images": list(np.zeros((5, 32, 32), np.uint8))}
     exec(code, names)
@@ -180,10 +181,10 @@ NEEDS = {"to_pandas": "pandas", "zoo.index": "faiss", "zoo.export": "onnxscript"
 def test_the_python_of_the_page_on_python(tmp_path, monkeypatch):
     """All of it, in its order; without pandas, faiss or onnxscript, what does not need them."""
     monkeypatch.setattr(zoo.registry.components, "_registered", {})
-    commands.done(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
+    commands.run_small(["run", "configs/ice_glyphs.yaml"], tmp_path, monkeypatch)
     commands.photographs(tmp_path)
     for i, name in enumerate(["a.jpg", "b.jpg"]):
-        replicas.put(tmp_path / name, i, size=(60, 50))
+        replicas.save_photo(tmp_path / name, i, size=(60, 50))
     names = {"__name__": "a_notebook", "labels": torch.arange(60) // 5}
     names["embeddings"] = torch.randn(60, 8, requires_grad=True)
     codes = commands.blocks("python", PAGES["python.md"])
@@ -253,7 +254,7 @@ def check(arguments, tmp_path, monkeypatch):
     """Check the class in the folder, by the checks that its first form fails."""
     sys.modules.pop("smooth_hard", None)
     only = ["--only", "check_no_positives", "--only", "check_half_precision"]
-    return commands.done([*arguments, *only], tmp_path, monkeypatch)
+    return commands.run_small([*arguments, *only], tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -273,7 +274,8 @@ def defined(code):
 @pytest.mark.slow
 def test_every_command_of_the_tutorial_works_in_its_order(tmp_path, monkeypatch, capsys, named):
     first, mended = code_of_tutorial()
-    todo = [part.split()[1:] for part in commands.parts(TUTORIAL) if part.startswith("zoo ")]
+    parts = commands.single_commands(TUTORIAL)
+    todo = [part.split()[1:] for part in parts if part.startswith("zoo ")]
     (tmp_path / "smooth_hard.py").write_text(first)
     assert check(todo.pop(0), tmp_path, monkeypatch) == 1
     assert "the gradient of 1 of 1 images is NaN" in capsys.readouterr().out
@@ -286,7 +288,7 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path, monkeypatch,
         if arguments[0] not in main.app.commands:
             continue
         arguments = ["0,1" if argument == "0,1,2" else argument for argument in arguments]
-        assert commands.done(arguments, tmp_path, monkeypatch) == 0, capsys.readouterr().err
+        assert commands.run_small(arguments, tmp_path, monkeypatch) == 0, capsys.readouterr().err
         assert capsys.readouterr().out or "-o" in arguments
 
 

@@ -31,7 +31,7 @@ def blocks(language, text=README):
 
 
 def lines():
-    return commands.lines(README)
+    return commands.command_lines(README)
 
 
 def test_there_are_the_two_commands_and_each_sets_up_first():
@@ -46,9 +46,9 @@ def test_there_are_the_two_commands_and_each_sets_up_first():
 IN_ORDER = {title: [] for title in ("Your own photographs", "Compare")}
 for title in IN_ORDER:
     (text,) = re.findall(rf"^## {title}\n(.*?)^## ", README, re.M | re.S)
-    IN_ORDER[title] = commands.parts(text)
+    IN_ORDER[title] = commands.single_commands(text)
 ZOO = sorted(
-    {part for part in commands.parts(README) if part.startswith("zoo ")}
+    {part for part in commands.single_commands(README) if part.startswith("zoo ")}
     - {part for parts in IN_ORDER.values() for part in parts}
 )
 
@@ -76,7 +76,7 @@ def test_the_counts_are_right():
 @pytest.mark.parametrize("line", ZOO)
 def test_every_command_works(line, tmp_path, monkeypatch, capsys):
     arguments = line.split()[1:]
-    assert commands.done(arguments, tmp_path, monkeypatch) == 0, capsys.readouterr().err
+    assert commands.run_small(arguments, tmp_path, monkeypatch) == 0, capsys.readouterr().err
     assert capsys.readouterr().out
 
 
@@ -84,12 +84,12 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
 def test_the_commands_of_a_section_work_in_their_order(title, tmp_path, monkeypatch, capsys):
     pytest.importorskip("plotly")
     pytest.importorskip("faiss")
-    replicas.put(tmp_path / "query.jpg", 0, size=(60, 50))
+    replicas.save_photo(tmp_path / "query.jpg", 0, size=(60, 50))
     for line in IN_ORDER[title]:
         arguments = line.split()[1:]
         if arguments[0] == "leaderboard":  # the runs are done on photographs
             arguments = ["image_folder" if a == "glyphs" else a for a in arguments]
-        status = commands.done(arguments, tmp_path, monkeypatch)
+        status = commands.run_small(arguments, tmp_path, monkeypatch)
         said = capsys.readouterr()
         assert status == 0, (line, said.err)
         assert said.out or "-o" in arguments
@@ -127,7 +127,7 @@ def test_searching_goes_as_the_page_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     commands.photographs(tmp_path)
     for i, name in enumerate(["query.jpg", "a.jpg", "b.jpg", "photo.jpg"]):
-        replicas.put(tmp_path / name, i, size=(60, 50))
+        replicas.save_photo(tmp_path / name, i, size=(60, 50))
     todo = [line for block in blocks("sh", SEARCH) for line in block.splitlines()]
     assert len(todo) == 9
     for line in todo:

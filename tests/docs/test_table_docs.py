@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from boards import of_config, write
+from boards import results_of, write_runs
 from places import ROOT
 
 PAGE = (ROOT / "docs" / "tables.md").read_text("utf-8")
@@ -21,9 +21,9 @@ COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = of_config("ice_sop") + of_config("ice_cub") + of_config("ablation/scale_sop")
-    found += of_config("ablation/scale_glyphs", recall={1: 0.5})
-    write(tmp_path / "runs", *found)
+    found = results_of("ice_sop") + results_of("ice_cub") + results_of("ablation/scale_sop")
+    found += results_of("ablation/scale_glyphs", recall={1: 0.5})
+    write_runs(tmp_path / "runs", *found)
     (tmp_path / "results").symlink_to(ROOT / "results")
 
 

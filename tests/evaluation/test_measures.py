@@ -175,7 +175,7 @@ def test_scores_are_those_of_sklearn_and_the_same_each_time(monkeypatch, missing
 @pytest.mark.parametrize("missing", [False, True])
 def test_few_images_of_a_class_are_warned_of(monkeypatch, missing):
     without_faiss(monkeypatch, missing)
-    with pytest.warns(UserWarning, match=r"a class has 5\.0 images on average"):
+    with pytest.warns(UserWarning, match=r"classes have only 5\.0 images on average"):
         measure(["nmi"], np.random.default_rng(0).standard_normal((50, 3)), np.arange(50) // 5)
 
 
@@ -216,7 +216,7 @@ def test_a_config_that_asks_is_read_back(tmp_path):
 def test_measures_that_a_config_cannot_have():
     with pytest.raises(UserError, match=r"evaluate.measures.0: must be one of map_at_r"):
         load("ice_glyphs", ["evaluate.measures=[map]"])
-    with pytest.raises(UserError, match="must name each once"):
+    with pytest.raises(UserError, match="must name each measure once"):
         load("ice_glyphs", ["evaluate.measures=[nmi,nmi]"])
 
 
@@ -261,7 +261,7 @@ def test_what_is_known_is_not_measured_again(run, command, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "nothing: no folder of a run"),
+        (["nothing"], "nothing: not a run folder"),
         (["nothing", "--measures", "mnist"], "there is no measure 'mnist'"),
         (["nothing", "--measures", ""], "there is no measure ''"),
     ],
@@ -276,7 +276,7 @@ def test_what_cannot_be_measured(command, tmp_path, monkeypatch, arguments, said
 
 def test_measures_that_cannot_be_kept_are_printed(run, command, monkeypatch):
     def busy(*_):
-        raise UserError("another process is at this run")
+        raise UserError("another process is working on this run")
 
     result = run.result()
     del result["measures"]
@@ -285,7 +285,7 @@ def test_measures_that_cannot_be_kept_are_printed(run, command, monkeypatch):
     status, out, err = command("measure", run.path, "--measures", "map_at_r")
     assert status == 0
     assert run.path.name in out
-    assert "the measures are not kept: another process" in err
+    assert "the measures cannot be saved: another process" in err
     assert "measures" not in run.result()
 
 

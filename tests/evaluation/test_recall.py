@@ -407,7 +407,7 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
         ({"embeddings": np.array([["a"]])}, "NumPy type"),
         ({"embeddings": X[:0], "labels": Y[:0]}, "empty"),
         ({"embeddings": X[:, :0]}, "empty"),
-        ({"embeddings": X[:3]}, "3 embeddings do not go with 4 labels"),
+        ({"embeddings": X[:3]}, "3 embeddings do not match 4 labels"),
         ({"labels": Y.float()}, "labels must be integers"),
         ({"labels": Y > 0}, "labels must be integers"),
         ({"labels": Y[:, None]}, r"shape \(items,\); got int64 of shape \(4, 1\)"),

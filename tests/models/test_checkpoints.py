@@ -93,7 +93,7 @@ def test_tensors_that_are_no_weights_are_named(tmp_path, value, says):
 @pytest.mark.parametrize("content", [b"", b"\x80", b"<html>Not found</html>", b"PK\x03\x04 zip"])
 def test_a_file_of_another_kind_is_named(tmp_path, content):
     (tmp_path / "w.pth").write_bytes(content)
-    with pytest.raises(UserError, match=r"w\.pth: is no file of torch\.save, or a damaged one"):
+    with pytest.raises(UserError, match=r"w\.pth: is not a file of torch\.save, or is damaged"):
         read_state(tmp_path / "w.pth")
 
 

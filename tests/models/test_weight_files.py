@@ -186,17 +186,17 @@ HEADERS = {
     "deep": (b"{" + b'"a":{' * 100_000, "its header is damaged"),
     "no entry": ({"w": 3}, "its header is damaged at 'w'"),
     "half an entry": ({"w": {"dtype": "F32"}}, "its header is damaged at 'w'"),
-    "type": (entry("F99"), "is of type 'F99', which weights do not have here"),
+    "type": (entry("F99"), "has the type 'F99', which is not supported for weights"),
     "type of a type": (entry(["F32"]), "."),
     "negative": (entry(shape=(-2, -1)), "its header is damaged at 'w'"),
     "backwards": (entry(offsets=(8, 0)), "'w' is not as large as its shape"),
     "true": (entry(shape=(True, 2)), "its header is damaged at 'w'"),
     "small": (entry(shape=(3,)), "'w' is not as large as its shape"),
-    "large": (entry(shape=(1 << 40,), offsets=(0, 1 << 42)), "promises more bytes than it has"),
+    "large": (entry(shape=(1 << 40,), offsets=(0, 1 << 42)), "claims more bytes than it has"),
     "outside": (entry(offsets=(1 << 40, (1 << 40) + 8)), "has been cut short"),
     "overlapping": (
         {f"w{i}": entry(shape=(16,), offsets=(0, 64))["w"] for i in range(100)},
-        "promises more bytes than it has",
+        "claims more bytes than it has",
     ),
 }
 

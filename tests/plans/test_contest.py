@@ -111,7 +111,7 @@ def selection(job):
 def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
     found = planning.make(sources, SETTINGS, [f"loss.scale={scales}"], seeds)
     (contest,) = found.contests
-    assert [run.place for run in contest.runs] == [0, 1]
+    assert [run.number for run in contest.runs] == [0, 1]
     (choice,) = planning.run(found, reporter=QUIET).choices
     assert [len(entrant.jobs) for entrant in choice.entrants] == [1, 1]
     assert len(choice.chosen.jobs) == len([line for line in started() if "test" in line]) == 1
@@ -120,7 +120,7 @@ def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
 def test_the_settings_of_a_config_on_the_same_data_compete():
     found = plan("1,2")
     (contest,) = found.contests
-    assert [run.place for run in contest.runs] == [0, 1, 2, 3]
+    assert [run.number for run in contest.runs] == [0, 1, 2, 3]
     assert not any(job.test for job in found.jobs)
     assert str(contest) == (
         "x: 2 settings compete on 20 % of the training classes; only the best is measured on the "
@@ -149,7 +149,7 @@ def test_what_cannot_be_compared_does_not_compete(sources, overrides, sweeps, se
 def test_each_data_set_has_its_own_choice():
     sweeps = ["dataset=glyphs,{name: image_folder, root: a}", "loss.scale=1,2"]
     found = planning.make(["ice_glyphs"], SETTINGS, sweeps)
-    assert [[run.place for run in contest.runs] for contest in found.contests] == [[0, 1], [2, 3]]
+    assert [[run.number for run in contest.runs] for contest in found.contests] == [[0, 1], [2, 3]]
 
 
 # ---- what is chosen
@@ -220,14 +220,14 @@ def test_if_all_diverge_nothing_is_chosen():
     Path("scores").write_text("{}")
     found = planning.make(["ice_glyphs"], SETTINGS, ["loss.scale=666", "optimizer.lr=1,2"])
     (choice,) = planning.run(found, reporter=QUIET).choices
-    assert "nothing is chosen: no settings came to their end with every seed" in shown(choice)
+    assert "nothing is chosen: no settings finished with every seed" in shown(choice)
 
 
 def test_as_long_as_a_run_is_missing_nothing_is_tested():
     (choice,) = planning.run(plan("1,7"), reporter=QUIET).choices
     assert all(line.endswith("held out") for line in started())
     text = shown(choice)
-    assert "nothing is chosen: 2 of 4 runs are not at their end" in text
+    assert "nothing is chosen: 2 of 4 runs have not ended" in text
     assert "R@2" not in text
     Path("data").touch()
     planning.run(plan("1,7"), reporter=QUIET)
@@ -317,7 +317,7 @@ def test_the_command_shows_the_choice_and_the_tested_runs(monkeypatch, capsys):
 
 def test_the_recall_of_the_test_is_not_mistaken_for_that_of_held_out_classes():
     found = plan("1,2").jobs[0]
-    found.hear({"recall": 0.5})
+    found.update({"recall": 0.5})
     assert figures(found)[2] == "50.00"
     outcome = planning.run(plan("1,2"), reporter=QUIET)
     assert [job.recall for job in outcome.choices[0].chosen.jobs] == [0.25, 0.25]

@@ -257,7 +257,7 @@ def test_a_chosen_run_that_another_process_tests_is_waited_for(pretending, monke
     monkeypatch.setattr(planning.time, "sleep", lambda _: theirs.close())
     console = Console(width=200, file=io.StringIO())
     planning._select(job, {}, Reporter(console))
-    assert "another process is at this run; waiting for it" in console.file.getvalue()
+    assert "another process is working on this run; waiting for it" in console.file.getvalue()
 
 
 def test_a_restart_clears_all_runs_or_none(command, pretending):
@@ -324,48 +324,48 @@ def test_one_that_somebody_else_stops_has_failed(pretending, monkeypatch):
     monkeypatch.setattr(scheduler.Child, "__init__", init)
     monkeypatch.setattr(live.LiveTable, "tick", look)
     outcome = planning.run(plan("6,1"), reporter=QUIET)
-    assert outcome.failed[0].reason == "saved at iteration 7, by somebody else"
+    assert outcome.failed[0].reason == "saved at iteration 7, by a signal from outside"
     assert len(outcome.results) == 1
 
 
 # ---- devices
 
 
-def take(places, *wanted):
-    return [place and place.device for place in map(places.take, wanted)]
+def acquire(slots, *wanted):
+    return [slot and slot.device for slot in map(slots.acquire, wanted)]
 
 
 def test_each_gpu_has_one_run():
-    places = DeviceSlots(gpus=2)
-    assert take(places, "auto", "cuda", "auto") == ["cuda:0", "cuda:1", None]
-    places.give_back(scheduler.DeviceSlot("cuda:1", {}))
-    assert places.take("auto") == ("cuda:1", {"CUDA_VISIBLE_DEVICES": "1"})
-    assert places.at_a_time(["auto"] * 5) == 2
-    assert places.at_a_time(["auto"]) == 1
+    slots = DeviceSlots(gpus=2)
+    assert acquire(slots, "auto", "cuda", "auto") == ["cuda:0", "cuda:1", None]
+    slots.release(scheduler.DeviceSlot("cuda:1", {}))
+    assert slots.acquire("auto") == ("cuda:1", {"CUDA_VISIBLE_DEVICES": "1"})
+    assert slots.at_a_time(["auto"] * 5) == 2
+    assert slots.at_a_time(["auto"]) == 1
 
 
 def test_more_runs_than_gpus_are_spread_evenly():
-    places = DeviceSlots(gpus=2, limit=3)
-    assert take(places, *["auto"] * 4) == ["cuda:0", "cuda:1", "cuda:0", None]
-    assert places.at_a_time(["auto"] * 5) == 3
+    slots = DeviceSlots(gpus=2, limit=3)
+    assert acquire(slots, *["auto"] * 4) == ["cuda:0", "cuda:1", "cuda:0", None]
+    assert slots.at_a_time(["auto"] * 5) == 3
 
 
 def test_a_run_that_names_its_device_has_that():
-    places = DeviceSlots(gpus=2)
-    assert places.take("cuda:1") == ("cuda:1", {})
-    assert take(places, "cuda:1", "auto", "cpu", "cpu") == [None, "cuda:0", "cpu", None]
+    slots = DeviceSlots(gpus=2)
+    assert slots.acquire("cuda:1") == ("cuda:1", {})
+    assert acquire(slots, "cuda:1", "auto", "cpu", "cpu") == [None, "cuda:0", "cpu", None]
 
 
 def test_without_a_gpu_one_is_at_work_unless_more_are_wanted():
-    assert take(DeviceSlots(gpus=0), "auto", "auto") == ["auto", None]
-    assert take(DeviceSlots(gpus=0, limit=2), "cpu", "cpu", "cpu") == ["cpu", "cpu", None]
+    assert acquire(DeviceSlots(gpus=0), "auto", "auto") == ["auto", None]
+    assert acquire(DeviceSlots(gpus=0, limit=2), "cpu", "cpu", "cpu") == ["cpu", "cpu", None]
     assert DeviceSlots(gpus=0).at_a_time(["cpu", "cpu"]) == 1
 
 
 def test_only_gpus_that_are_to_be_seen_are_used(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-8932f937")
-    places = DeviceSlots(gpus=2)
-    found = [places.take("auto").environment["CUDA_VISIBLE_DEVICES"] for _ in range(2)]
+    slots = DeviceSlots(gpus=2)
+    found = [slots.acquire("auto").environment["CUDA_VISIBLE_DEVICES"] for _ in range(2)]
     assert found == ["3", "GPU-8932f937"]
 
 
@@ -383,7 +383,7 @@ def test_a_run_is_planned_once():
     made = planning.make(["ice_glyphs", "ice_glyphs"], [], ["loss.scale=64,64.0,32"])
     assert len(made.jobs) == 2
     assert made.repeats == 4
-    assert "2 runs: 2 new; 4 more asked for were the same" in shown(planning.table(made))
+    assert "2 runs: 2 new; 4 duplicates left out" in shown(planning.table(made))
 
 
 def test_configs_under_one_name_are_told_apart():
@@ -435,7 +435,7 @@ def test_a_plan_tells_how_far_each_run_is(pretending):
     assert [line.rstrip().split("  ")[-1] for line in lines[1:5]] == [
         "finished",
         "to resume at iteration 11",
-        "damaged, to be run with --restart",
+        "damaged, needs --restart",
         "new",
     ]
     assert lines[1].startswith(done.name)
@@ -459,7 +459,7 @@ def test_settings_are_shown_as_they_are_given():
 def test_a_forecast_of_the_unknown_says_so():
     text = shown(planning.forecast(plan("1,2")))
     assert text.count("unknown") == 3
-    assert "time: unknown; a finished run on the same data and network would tell" in text
+    assert "time: unknown; a finished run on the same data and network would show it" in text
     assert not Path("runs").exists()
     # 114 thousand numbers of 4 bytes, and two more of each that Adam keeps.
     (size, other) = (forecast.Estimator([j.config]).of(j.config, 0).size for j in plan("1,2").jobs)
@@ -541,13 +541,13 @@ def board(rows, height, terminal=True):
 def test_the_live_table():
     rows = [
         job("a", "finished", iteration=600, loss=0.5, recall=0.875),
-        job("b", "at work", doing="training"),
+        job("b", "running", doing="training"),
         job("c", "failed", reason="x"),
         job("d"),
     ]
-    rows[1].hear({"state": "training", "start": 100, "total": 600})
-    rows[1]._from = (time.monotonic() - 10, 100)
-    rows[1].hear({"iteration": 300, "loss": 0.0, "recall": None})
+    rows[1].update({"state": "training", "start": 100, "total": 600})
+    rows[1]._started = (time.monotonic() - 10, 100)
+    rows[1].update({"iteration": 300, "loss": 0.0, "recall": None})
     made, console = board(rows, 30)
     console.print(made.table())
     lines = console.file.getvalue().splitlines()
@@ -555,12 +555,12 @@ def test_the_live_table():
     assert lines[1].split()[1:] == ["loss.scale=3", "finished", "600/600", "0.5000", "87.50"]
     assert lines[2].split()[1:] == ["loss.scale=3", "training", "300/600", "0.0000", "0:00:15"]
     assert lines[3].split()[1:] == ["loss.scale=3", "failed"]
-    assert "4 runs: 1 finished, 1 at work, 1 failed, 1 waiting" in lines[5]
+    assert "4 runs: 1 finished, 1 running, 1 failed, 1 waiting" in lines[5]
 
 
 def test_of_many_runs_the_live_table_shows_what_matters():
     rows = [job(f"r{i}", "finished") for i in range(20)]
-    rows[13].state, rows[17].state, rows[19].state = "failed", "at work", "waiting"
+    rows[13].state, rows[17].state, rows[19].state = "failed", "running", "waiting"
     made, console = board(rows, 12)
     console.print(made.table())
     text = console.file.getvalue()
@@ -586,7 +586,7 @@ def test_a_terminal_gets_the_table_and_a_file_gets_lines(pretending):
 
 
 def test_lines_tell_now_and_then_how_it_is_going(monkeypatch):
-    made, console = board([job("a", "at work", doing="training", iteration=3)], 30, terminal=False)
+    made, console = board([job("a", "running", doing="training", iteration=3)], 30, terminal=False)
     made.tick()
     assert console.file.getvalue() == ""
     monkeypatch.setattr(live, "_EVERY", 0.0)
@@ -658,7 +658,7 @@ def test_the_command_says_how_to_go_on(command, pretending, monkeypatch):
     assert status == 1
     assert out.count("50.00") == 1
     assert err.splitlines()[-1] == (
-        "stopped: 1 of 2 runs are not finished; to go on: zoo run ice_glyphs name=x device=cpu "
+        "stopped: 1 of 2 runs are not finished; to resume: zoo run ice_glyphs name=x device=cpu "
         "train.iterations=20 --sweep 'loss.scale=1, 6'"
     )
 
@@ -681,13 +681,13 @@ def test_a_dry_run_of_a_restart_forgets_what_is_there(command, pretending):
 
 def test_a_forecast_counts_the_cache_and_what_is_missing(command):
     _, out, _ = command("run", "ice_sop", "model.backbone.weights=here.pth", "--dry-run")
-    assert "cache: about 23.6 GB for sop, made once" in out
+    assert "cache: about 23.6 GB for sop, written once" in out
     assert "missing: model.backbone.weights=here.pth" in out
     _, out, _ = command(
         "run", "ice_folder", "dataset.root=nowhere", "images.cache=true", "--dry-run"
     )
     assert "missing: dataset.root=nowhere" in out
-    assert re.search("cache: [0-9.]+ kB an image, made once", out)
+    assert re.search("cache: [0-9.]+ kB per image, written once", out)
 
 
 def test_a_config_from_a_pipe(command, tmp_path):

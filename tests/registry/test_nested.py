@@ -133,11 +133,14 @@ class OfBatches(torch.nn.Module):
 @pytest.mark.parametrize(
     ("loss", "says"),
     [
-        (OfBatches(), "OfBatches: it does not say that it takes a gallery"),
-        (zoo.build("losses", "cce", num_classes=3, embedding_size=4), "CCELoss: it does not say"),
+        (OfBatches(), "OfBatches: it does not declare a gallery"),
+        (
+            zoo.build("losses", "cce", num_classes=3, embedding_size=4),
+            "CCELoss: it does not declare",
+        ),
         (
             components.assemble("losses", "pml.FastAPLoss", {}, {}),
-            "FastAPLoss: those that pytorch-metric-learning admits",
+            "FastAPLoss: those that pytorch-metric-learning accepts",
         ),
     ],
 )

@@ -126,11 +126,11 @@ def breaking(self):
 
 
 SAMPLERS = {
-    "ends": (faulty(Batches, __iter__=ending), "Mine ended after 2 batches; a sampler goes on"),
+    "ends": (faulty(Batches, __iter__=ending), "Mine ended after 2 batches; a sampler must go on"),
     "no state": (faulty(Batches, state_dict=None), r"mine: it has no state_dict\(\), which a samp"),
     "no length": (faulty(Batches, __len__=None), r"mine: it has no __len__\(\)"),
-    "a wrong index": (batches_of(lambda b: [*b, 99]), "Mine gave the index 99, of 12 images"),
-    "before the first": (batches_of(lambda b: [-1, *b]), "Mine gave the index -1, of 12 images"),
+    "a wrong index": (batches_of(lambda b: [*b, 99]), "Mine gave the index 99 for 12 images"),
+    "before the first": (batches_of(lambda b: [-1, *b]), "Mine gave the index -1 for 12 images"),
     "an empty batch": (batches_of(lambda b: []), "Mine gave an empty batch"),
     "floats": (batches_of(lambda b: [0.5, *b]), "Mine gave 0.5 as an index; a sampler gives lists"),
     "one index": (batches_of(lambda b: 3), "Mine gave 3; a sampler gives lists of whole numbers"),
@@ -154,10 +154,13 @@ def of_network(**members):
 
 
 BACKBONES = {
-    "no preprocess": (of_network(preprocess=None), "Mine says preprocess = None; it has to be a z"),
+    "no preprocess": (of_network(preprocess=None), "Mine says preprocess = None; it must be a z"),
     "wrong dims": (of_network(feature_dims=(5,)), "mine gave 4 channels where its feature_dims s"),
-    "too many": (of_network(feature_dims=(4, 4)), r"mine gave 1 level, and says feature_dims = \("),
-    "no tuple of dims": (of_network(feature_dims=4), "Mine says feature_dims = 4; they are a tup"),
+    "too many": (of_network(feature_dims=(4, 4)), r"mine gave 1 level, but says feature_dims = \("),
+    "no tuple of dims": (
+        of_network(feature_dims=4),
+        "Mine says feature_dims = 4; it must be a tup",
+    ),
     "a tensor": (
         of_network(forward=lambda self, x: self.layer(x)),
         r"mine gave a tensor of shape \(\d+, 4, .*; a backbone gives a tuple of feature maps",
@@ -213,15 +216,15 @@ DATASETS = {
     ),
     "float labels": (with_labels(np.zeros(12)), r"has labels of shape \(12,\) and type float64"),
     "labels of two": (with_labels(np.zeros((12, 2), int)), r"has labels of shape \(12, 2\)"),
-    "beyond the names": (with_labels(np.arange(12)), "has the label 4, and 4 names in class_names"),
-    "below 0": (with_labels(np.arange(-1, 11)), "has the label -1, and 4 names"),
+    "beyond the names": (with_labels(np.arange(12)), "has the label 4, but 4 names in class_names"),
+    "below 0": (with_labels(np.arange(-1, 11)), "has the label -1, but 4 names"),
     "another length": (
         faulty(Pictures, __len__=lambda self: 13),
-        r"has 13 images by its len\(\), and 12 labels",
+        r"has 13 images by its len\(\), but 12 labels",
     ),
     "a number as fingerprint": (
         faulty(Pictures, fingerprint=lambda self: 5),
-        "mine: it has the fingerprint 5; it has to be text",
+        "mine: it has the fingerprint 5; it must be text",
     ),
     "a fingerprint that breaks": (
         faulty(Pictures, fingerprint=lambda self: {}["files"]),

@@ -51,7 +51,7 @@ def test_a_map_has_pictures(tmp_path, command):
     folder = report_runs.trained(tmp_path / "runs")
     status, _, err = command("plot", "tsne", folder, "-o", tmp_path / "map.pdf", "--items", "40")
     assert status == 0
-    assert "40 of 60 test images, of each class about the same share" in err
+    assert "40 of 60 test images, about the same share of each class" in err
     assert (tmp_path / "map.pdf").read_bytes().count(b"/Subtype /Image") > 3
     status, _, _ = command("plot", "tsne", folder, "-o", tmp_path / "map.png")
     assert status == 0
@@ -70,8 +70,8 @@ def test_names_are_text_and_unfinished_runs_are_drawn(swept, command):
     ("arguments", "said"),
     [
         (["curves", "runs", "-o", "x.gif"], "x.gif: a figure is a .pdf, .svg or .png file"),
-        (["curves", "nothing", "-o", "x.pdf"], "nothing: no folder of a run"),
-        (["sweep", "alone", "-o", "x.pdf"], "no sweep: no two differ in one number alone"),
+        (["curves", "nothing", "-o", "x.pdf"], "nothing: not a run folder"),
+        (["sweep", "alone", "-o", "x.pdf"], "not a sweep: no two differ in one number only"),
         (["sweep", "runs", "--setting", "seed", "-o", "x.pdf"], "loss.scale are"),
         (["tsne", "alone", "-o", "x.pdf"], "has no checkpoint.pt"),
         (["curves", "alone", "-o", "runs/x.pdf/y.pdf"], "cannot be written"),

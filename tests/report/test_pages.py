@@ -115,7 +115,7 @@ def test_thumbnails_are_shared_by_the_runs_and_fit(hostile):
 def test_the_map_is_of_the_items_that_the_page_tells(hostile):
     found = data(run_page(hostile), "tsne-data")
     assert len(found["x"]) == len(found["y"]) == len(found["rank"]) == len(found["index"]) == 40
-    assert "40 of 60 test images, of each class about the same share" in run_page(hostile)
+    assert "40 of 60 test images, about the same share of each class" in run_page(hostile)
 
 
 def test_seeds_are_grouped_and_pages_lead_to_each_other(hostile):
@@ -201,7 +201,7 @@ def test_two_reports_into_one_folder_wait_for_each_other(tmp_path):
     second.join(60)
     assert done
     assert said == [
-        f"{tmp_path / 'site' / 'report.json'}: another process is at it; waiting for that"
+        f"{tmp_path / 'site' / 'report.json'}: waiting for another process that is writing it"
     ]
 
 
@@ -209,7 +209,7 @@ def test_no_lock_goes_into_the_folder_of_somebody_else(tmp_path):
     report_runs.made_up(tmp_path / "runs")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "mine").touch()
-    with pytest.raises(UserError, match="has something in it that is no report"):
+    with pytest.raises(UserError, match="has other files than a report"):
         build(tmp_path)
     assert [path.name for path in (tmp_path / "site").iterdir()] == ["mine"]
 
@@ -330,7 +330,7 @@ def test_the_command(tmp_path, command):
         (["nowhere"], "there is no such folder"),
         (["empty"], "no run in it"),
         (["runs", "--runs", "ice_glyph"], "no run is called ice_glyph; did you mean"),
-        (["runs", "-o", "runs"], "has something in it that is no report"),
+        (["runs", "-o", "runs"], "has other files than a report"),
         (["runs", "--gallery", "-1"], "-1"),
     ],
 )

@@ -95,7 +95,7 @@ def test_one_process_at_a_time(folder):
     with folder.locked():
         inside = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     after = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "another process is at this run" in inside
+    assert "another process is working on this run" in inside
     assert after == "got it\n"
 
 

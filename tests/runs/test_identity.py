@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from small_run import SETTINGS, of_0_1_0, small_run
+from small_run import SETTINGS, downgrade_to_0_1_0, small_run
 
 import zoo
 from zoo import leaderboard, runner
@@ -183,7 +183,9 @@ def test_a_number_of_threads_that_is_none(threads, copies):
     (run / "result.json").unlink()
     state = torch.load(run / "checkpoint.pt", weights_only=True)
     torch.save({**state, "threads": threads}, run / "checkpoint.pt")
-    with pytest.raises(zoo.UserError, match=r"not one of this run \(ValueError\); start again"):
+    with pytest.raises(
+        zoo.UserError, match=r"does not belong to this run \(ValueError\); start again"
+    ):
         resume(run)
 
 
@@ -248,7 +250,7 @@ def test_measures_are_added_to_a_record_that_stays_whole(copies):
 def test_a_run_of_0_1_0_is_used_as_it_was(copies):
     run = copies[0]
     expected = numbers(run)
-    assert numbers(of_0_1_0(run)) == expected
+    assert numbers(downgrade_to_0_1_0(run)) == expected
     for name in ("result.json", "ranks.npy", "labels.npy"):
         (run / name).unlink()
     assert resume(run)["recall"] == expected["again"]
@@ -281,7 +283,7 @@ def test_what_held_out_classes_say_is_of_this_run(runs, tmp_path):
     kept = (a / "validation.json").read_bytes()
     assert folder.candidate()["validation"]["recall"]
     for text, said in (
-        ((b / "validation.json").read_bytes(), rf"{a.name}.* its record, which is of {b.name}"),
+        ((b / "validation.json").read_bytes(), rf"{a.name}.* or of another run than {b.name}"),
         (kept.replace(b'"share": 0.5', b'"share": 0.25'), r"validation.json.*no longer what"),
     ):
         (a / "validation.json").write_bytes(text)
@@ -401,7 +403,7 @@ def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path):
     assert "'threads': 2" in train(tmp_path / "whole", 2)
     assert "saved at iteration" in train(tmp_path / "parts", 2, stop=True)
     said = train(tmp_path / "parts", 1)
-    assert "threads  2, with which the run began, instead of 1" in said
+    assert "threads  2 instead of 1, as at the start of the run" in said
     assert "'threads': 2" in said
     (whole,), (parts,) = ((tmp_path / name).iterdir() for name in ("whole", "parts"))
     assert np.array_equal(np.load(whole / "ranks.npy"), np.load(parts / "ranks.npy"))

@@ -145,12 +145,17 @@ def test_what_a_network_was_trained_with_need_not_be_there(found, name):
 def test_the_images_are_needed_only_where_they_are_looked_at(found):
     assert found["images"]["use"] == "done"
     said = found["images"]["embed_test"]
-    assert "its data set 'their_datasets' is not here; it is of theirs 0.3: install" in said
+    assert (
+        "its data set 'their_datasets' is not available; it comes from theirs 0.3: install" in said
+    )
 
 
 def test_a_backbone_that_is_missing_is_named_with_its_package(found):
     for said in found["network"].values():
-        assert "its backbone 'their_backbones' is not here; it is of theirs 0.3: install" in said
+        assert (
+            "its backbone 'their_backbones' is not available; it comes from theirs 0.3: install"
+            in said
+        )
         assert "\n" not in said
 
 
@@ -167,7 +172,7 @@ def test_a_run_from_before_plugins_were_recorded(command, runs, tmp_path):
         (copy / name).write_bytes((folder / name).read_bytes())
     status, _, said = command("embed", copy, tmp_path, "-o", tmp_path / "x.npz")
     assert status == 2
-    assert "install the package that has it, or import the module that registers it" in said
+    assert "install its package, or import the module that registers it" in said
 
 
 def test_commands_need_no_plugin_of_the_training(command, runs, tmp_path, monkeypatch):
@@ -194,4 +199,4 @@ def test_the_report_has_a_gallery(command, runs, tmp_path):
     assert "<img" in trained.read_text("utf-8")
     (images,) = pages.rglob("images-*.html")
     assert "<img" not in images.read_text("utf-8")
-    assert "it is of theirs 0.3: install that package" in images.read_text("utf-8")
+    assert "it comes from theirs 0.3: install that package" in images.read_text("utf-8")

@@ -15,7 +15,7 @@ from zoo.trained import export
 
 def test_a_description_goes_over_no_other_file(tmp_path):
     (tmp_path / "result.onnx.json").write_text('{"recall": {}}')
-    with pytest.raises(UserError, match="is where the description goes, and is none"):
+    with pytest.raises(UserError, match="would be replaced, and is not a description"):
         export._check_place(tmp_path / "result.onnx")
     (tmp_path / "model.onnx.json").write_text(
         json.dumps({"format": "onnx", "input": {}, "preparation": {}})
@@ -30,17 +30,17 @@ def test_an_index_goes_over_no_folder_of_that_name(tmp_path):
 
 
 def test_a_sheet_goes_over_no_query(command, tmp_path):
-    replicas.put(tmp_path / "query.png", 0)
+    replicas.save_photo(tmp_path / "query.png", 0)
     query = tmp_path / "query.png"
     status, _, err = command("search", tmp_path, query, "--sheet", tmp_path / "." / "query.png")
     assert status == 2
-    assert "is searched with; give the sheet another name" in err
+    assert "is a query; give the sheet another name" in err
 
 
 def test_embeddings_are_an_npz(command, tmp_path):
     status, _, err = command("embed", "x", tmp_path, "-o", tmp_path / "m.csv")
     assert status == 2
-    assert "an .npz file; let it end so" in err
+    assert "must end in .npz" in err
 
 
 @pytest.mark.parametrize("header", [b"[", b'"'])
@@ -95,5 +95,5 @@ def test_what_comes_into_the_folder_of_an_index_meanwhile_stays(tmp_path):
     with pytest.raises(UserError, match=r"files that may be of an index, but no meta\.json"):
         folder.check_place(place)
     (place / "meta.json").write_text("{}")
-    with pytest.raises(UserError, match=r"has a meta\.json that is none of an index"):
+    with pytest.raises(UserError, match=r"has a meta\.json that is not of an index"):
         folder.check_place(place)

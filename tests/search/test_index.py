@@ -16,7 +16,7 @@ from finished import QUIET, run_on_photographs
 from killed import killed_at_every_step
 from PIL import Image
 from places import SHARED
-from replicas import put
+from replicas import save_photo
 
 import zoo
 from zoo.runs import identity
@@ -177,8 +177,8 @@ def test_an_approximate_index_tells_what_it_finds(kind, tmp_path):
     vectors = unit((centres[rng.integers(0, 100, 3000)] + rng.normal(size=(3000, 16))).astype("f4"))
     index = Neighbours.of(vectors, kind, CPU)
     trials = index.tune(vectors)
-    assert trials[-1].recall >= search_neighbours.WANTED
-    assert all(trial.recall < search_neighbours.WANTED for trial in trials[:-1])
+    assert trials[-1].recall >= search_neighbours.TARGET_RECALL
+    assert all(trial.recall < search_neighbours.TARGET_RECALL for trial in trials[:-1])
     assert index.value == trials[-1].value
     found = index.search(vectors[:200], 11).positions
     wanted = exactly(vectors, vectors[:200], 11)
@@ -254,7 +254,7 @@ def test_what_could_not_be_reached_is_said(run, photos, tmp_path, command, monke
     monkeypatch.setattr(Neighbours, "tune", lambda *_: [search_neighbours.Trial(16, 0.5)])
     status, out, _ = command("index", run, photos, "-o", tmp_path / "i", "--kind", "hnsw")
     assert status == 0
-    assert out.endswith("less than the 95 % that were wanted; --kind flat finds all\n")
+    assert out.endswith("less than the target of 95 %; --kind flat finds all\n")
 
 
 # --- the command
@@ -383,17 +383,17 @@ def test_paths_that_are_too_long(made, run, photos, tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["none.png"], "none.png: does not exist; give files of images"),
-        (["photos"], "photos: is a folder; give files"),
+        (["none.png"], "none.png: does not exist; give image files"),
+        (["photos"], "photos: is a folder; give image files"),
         (["broken.jpg"], "queries: none of its images can be read:\n  broken.jpg: "),
-        (["q.png", "-o", "sheet.txt"], "sheet.txt: name a picture, such as sheet.png"),
+        (["q.png", "-o", "sheet.txt"], "sheet.txt: give an image file, such as sheet.png"),
         (["q.png", "-o", "none/sheet.png"], "there is no folder"),
-        (["q.png", "--run", "none"], "none: no folder of a run"),
+        (["q.png", "--run", "none"], "none: not a run folder"),
     ],
 )
 def test_what_cannot_be_searched_with(made, tmp_path, command, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
-    put(Path("q.png"), 1)
+    save_photo(Path("q.png"), 1)
     Path("photos").mkdir()
     Path("broken.jpg").write_bytes(b"broken")
     status, out, error = command("search", made.folder, *arguments, "--device", "cpu")
@@ -404,7 +404,7 @@ def test_what_cannot_be_searched_with(made, tmp_path, command, monkeypatch, argu
 
 def test_names_cannot_steer_a_terminal(run, tmp_path, command):
     name = "\x1b[31m[bold]red\n.png"
-    put(tmp_path / "photos" / name, 1)
+    save_photo(tmp_path / "photos" / name, 1)
     status, *_ = command("index", run, tmp_path / "photos", "-o", tmp_path / "i")
     assert status == 0
     query = tmp_path / "photos" / name
@@ -469,7 +469,7 @@ def test_a_run_that_was_moved(run, photos, tmp_path):
     moved = tmp_path / "new"
     assert zoo.index.open(moved / "index").search(query, 1)[0][0].name == "test0/0-copy.png"
     (moved / "run").rename(tmp_path / "run")
-    with pytest.raises(zoo.UserError, match="is not there any more; say where it is with --run"):
+    with pytest.raises(zoo.UserError, match="is missing; say where it is with --run"):
         zoo.index.open(moved / "index").search(query)
     found = zoo.index.open(moved / "index", run=tmp_path / "run")
     assert found.search(query, 1)[0][0].name == "test0/0-copy.png"
@@ -566,7 +566,7 @@ def test_a_vector_over_another_is_noticed(made, tmp_path, no_faiss):
     data = path.read_bytes()
     row = 4 * made.meta.embedding_size
     path.write_bytes(data[:-row] + data[-15 * row :][:row])
-    with pytest.raises(zoo.UserError, match="it is not the file that meta.json tells of"):
+    with pytest.raises(zoo.UserError, match="it is not the file that meta.json describes"):
         zoo.index.open(folder)
 
 
@@ -575,10 +575,10 @@ def test_a_file_of_another_index_is_noticed(made, run, photos, tmp_path, which):
     """Of as many images, so that nothing but the content differs."""
     mine = shutil.copytree(photos, tmp_path / "mine")
     (mine / "test0" / "0.png").rename(mine / "test0" / "00.png")
-    put(mine / "test0" / "1.png", 77, size=(40, 36))
+    save_photo(mine / "test0" / "1.png", 77, size=(40, 36))
     zoo.index.build(run, mine, tmp_path / "index", device="cpu", reporter=QUIET)
     shutil.copy(part(made.folder, which), part(tmp_path / "index", which))
-    with pytest.raises(zoo.UserError, match="it is not the file that meta.json tells of"):
+    with pytest.raises(zoo.UserError, match="it is not the file that meta.json describes"):
         zoo.index.open(tmp_path / "index")
 
 
@@ -620,9 +620,9 @@ def test_an_index_that_is_replaced_while_it_is_opened(made, run, photos, tmp_pat
 
 
 def test_no_index(made, tmp_path):
-    with pytest.raises(zoo.UserError, match="no index; zoo index makes one"):
+    with pytest.raises(zoo.UserError, match="has no index; zoo index makes one"):
         zoo.index.open(tmp_path)
-    with pytest.raises(zoo.UserError, match="a file; give the folder"):
+    with pytest.raises(zoo.UserError, match="is a file; give the folder"):
         zoo.index.open(made.folder / "meta.json")
 
 
@@ -652,7 +652,7 @@ def test_where_an_index_cannot_go_is_said_before_the_work(
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "thesis")
     (tmp_path / "full").mkdir()
-    wrong = {"thesis": "other files than an index, such as thesis.tex", "file": "a file is there"}
+    wrong = {"thesis": "other files than an index, such as thesis.tex", "file": "is a file; name"}
     wrong |= {"file/index": "cannot be written", "link": "has other files"}
     for name, said in wrong.items():
         status, _, error = command("index", run, photos, "-o", tmp_path / name)
@@ -740,7 +740,7 @@ def test_a_kill_leaves_the_old_index_or_the_new_one(made, tmp_path, before):
 def images_in(place):
     """Return how many images an index has; 0 where there is none."""
     if not (place / "meta.json").exists():
-        with pytest.raises(zoo.UserError, match="no index; zoo index makes one"):
+        with pytest.raises(zoo.UserError, match="has no index; zoo index makes one"):
             zoo.index.open(place)
         return 0
     return len(zoo.index.open(place))

@@ -1,4 +1,4 @@
-"""Results as runs leave them, made from numbers; several tests share them."""
+"""Results of runs, made from given numbers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ def result(config, recall, *, seed=0, digest="aa", dataset="glyphs", fingerprint
     }
 
 
-def of_config(name, *overrides, recall=None, seed=0, values=None):
-    """Return the results of a shipped config, as runs leave them.
-
-    The Recall@K is given, or the paper's.
-    """
+def results_of(name, *overrides, recall=None, seed=0, values=None):
+    """Return the results of a shipped config, with a given Recall@K or the paper's."""
     found = []
     for variant in load_all(name, [*overrides, f"seed={seed}"]):
         config = variant.config
@@ -49,8 +46,8 @@ def of_config(name, *overrides, recall=None, seed=0, values=None):
     return found
 
 
-def write(folder, *results):
-    """Write run folders."""
+def write_runs(folder, *results):
+    """Write a run folder for each result."""
     for r in results:
         (folder / r["run"]).mkdir(parents=True)
         (folder / r["run"] / "result.json").write_text(json.dumps(r))

@@ -1,4 +1,4 @@
-"""Commands of the documents, done for real, but small: a few iterations on a few images."""
+"""Run the commands of the documents, but small: a few iterations on a few images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.cli import main
 from zoo.plans import scheduler as plans_scheduler
 from zoo.progress import Reporter
 
-# What is made from the schema is made with a recent pydantic; older ones word the same otherwise.
+# Files made from the schema are made with a recent pydantic; older versions use other words.
 PYDANTIC = tuple(map(int, pydantic.VERSION.split(".")[:2]))
 with_recent_pydantic = pytest.mark.skipif(PYDANTIC < (2, 12), reason="made with a newer pydantic")
 TINY = ["dataset={name: image_folder, root: photographs}", "images={resize: 32}"]
@@ -26,38 +26,39 @@ TINY += [
 
 
 def blocks(language, text):
+    """Return the code blocks of a language in a document."""
     return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.S | re.M)
 
 
-def lines(text):
-    """Return every command of a document, without comments."""
+def command_lines(text):
+    """Return every command line of a document, without comments."""
     found = [
         line.split(" #")[0].strip() for block in blocks("sh", text) for line in block.splitlines()
     ]
     return [line for line in found if line and not line.startswith("#")]
 
 
-def parts(text):
-    """Return the single commands of a document, without where their output goes."""
-    return [p.split(" > ")[0].strip() for line in lines(text) for p in line.split("&&")]
+def single_commands(text):
+    """Return the single commands of a document, without redirections."""
+    return [p.split(" > ")[0].strip() for line in command_lines(text) for p in line.split("&&")]
 
 
-def done(arguments, tmp_path, monkeypatch):
-    """Do a command of zoo; return its exit status.
+def run_small(arguments, tmp_path, monkeypatch):
+    """Run a command of zoo; return its exit status.
 
-    A run is cut to two iterations on a few photographs, which are made, as is a run where a
-    leaderboard is wanted.
+    A run is reduced to two iterations on a few photographs, which are made. For a leaderboard, a
+    run is made.
     """
     monkeypatch.chdir(tmp_path)
     arguments = [a.strip("'") for a in arguments if not a.startswith("train.iterations=")]
     if arguments[0] == "run":
         arguments += ["device=cpu"]
         arguments += ["train.iterations=2"] * ("pretrained_glyphs" not in arguments)
-        main_job = arguments[1:-2] == ["configs/ice_glyphs.yaml"]  # done on what it is for
+        main_job = arguments[1:-2] == ["configs/ice_glyphs.yaml"]  # keeps its data set
         if not main_job and "dataset.root=photographs" not in arguments:
             photographs(tmp_path)
             arguments += TINY
-            monkeypatch.setattr(plans_scheduler.Scheduler, "run", run_here)
+            monkeypatch.setattr(plans_scheduler.Scheduler, "run", run_in_process)
     if "dataset.root=photographs" in arguments:
         arguments += ["model.backbone.weights=null", "images.resize=40", "images.crop=32"]
         arguments += ["sampler.classes=3", "sampler.per_class=2"]
@@ -68,14 +69,15 @@ def done(arguments, tmp_path, monkeypatch):
     return run(monkeypatch, *arguments)
 
 
-def run_here(scheduler):
-    """Do all runs in this process, which has imported torch; processes are tested elsewhere."""
+def run_in_process(scheduler):
+    """Do all runs in this process, which has imported torch; other tests start processes."""
     for job in scheduler._waiting:
         runner.run(job.config, reporter=Reporter(quiet=True), test=job.test)
         job.state = "finished"
 
 
 def run(monkeypatch, *arguments):
+    """Run a command of zoo as it is; return its exit status."""
     monkeypatch.setattr(sys, "argv", ["zoo", *arguments])
     with pytest.raises(SystemExit) as end:
         main.main()
@@ -83,6 +85,7 @@ def run(monkeypatch, *arguments):
 
 
 def photographs(folder):
+    """Make a few photographs in a folder, unless they exist."""
     root = folder / "photographs"
     if not root.exists():
         classes = {"train": 10, "test": 2}

@@ -1,4 +1,4 @@
-"""A small finished run on somebody's photographs, to put its network to use."""
+"""A small finished run on a folder of photographs, for tests that use its network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ QUIET = Reporter(quiet=True)
 
 
 def run_on_photographs(here, *changes):
-    """Train two steps on noise in ``here/photos`` and return the folder of the run."""
+    """Train two steps on images of noise in ``here/photos``; return the folder of the run."""
     if not (here / "photos").exists():
         photographs(here / "photos", {"train": 4, "test": 3}, each=4, size=(40, 36))
     settings = {

@@ -1,4 +1,4 @@
-"""Work that is killed before each of its steps on the disk, to see what it leaves."""
+"""Kill a function before each of its steps on the disk, to check what it leaves."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ STEPS = frozenset({"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os
 
 
 def killed_at_every_step(folder, work):
-    """Yield a number before each step that ``work`` takes in a folder, with the process killed.
+    """For each step of ``work`` in a folder, run it, kill it before that step, and yield a number.
 
-    A step is a call that opens, makes, renames or removes something. At the end the work gets
-    through once. What holds is for the caller to look at, after each.
+    A step is a call that opens, makes, renames or removes something. In the end, ``work`` runs once
+    without being killed. The caller checks the folder after each number.
     """
     for step in count():
         child = os.fork()
@@ -31,7 +31,7 @@ def killed_at_every_step(folder, work):
 
 
 def _work(folder, work, left):
-    """Do the work, but for a SIGKILL after so many steps."""
+    """Do the work in this process, with a SIGKILL after ``left`` steps."""
 
     def hook(event, arguments):
         nonlocal left
@@ -45,7 +45,7 @@ def _work(folder, work, left):
         sys.addaudithook(hook)
         work()
         status = 0
-    except Exception:  # noqa: BLE001 whatever it is, it is shown
+    except Exception:  # noqa: BLE001 any failure is shown
         traceback.print_exc()
     finally:
         os._exit(status)

@@ -1,4 +1,4 @@
-"""A server on this machine that fails in every way servers do."""
+"""A local server that fails in all the ways that servers fail."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Site:
-    """What the server does; each list holds one entry a request, and its last one goes on."""
+    """How the server answers; each list has an entry for each request, and its last one repeats."""
 
     def __init__(self, data=b""):
         self.data = [data]
         self.status = [200]
-        self.breaks = [None]  # closes the connection after so many bytes of the body
-        self.resets = False  # and does so rudely
+        self.breaks = [None]  # close the connection after this many bytes of the body
+        self.resets = False  # close it by a reset
         self.ranges = True
-        self.length = "true"  # what Content-Length says
+        self.length = "true"  # the Content-Length; "true" is the right one
         self.chunked = False
         self.stalls = [0.0]
         self.location = None
-        self.content_range = None  # a lie
+        self.content_range = None  # a wrong one to send
         self.headers = {}
-        self.log = []  # of each request its headers, and how many bytes of a body it got
+        self.log = []  # for each request, its headers and the sizes of the pieces sent
 
     @property
     def requests(self):
@@ -33,7 +33,8 @@ class Site:
     def sent(self):
         return [sum(pieces) for _, pieces in self.log]
 
-    def turn(self, values):
+    def current(self, values):
+        """Return the entry of a list for the current request."""
         return values[min(len(self.log) - 1, len(values) - 1)]
 
 
@@ -45,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         site = self.server.sites[self.path]
         self.pieces = []
         site.log.append((dict(self.headers.items()), self.pieces))
-        data, status = site.turn(site.data), site.turn(site.status)
+        data, status = site.current(site.data), site.current(site.status)
         start = self.start_of_range(site)
         if status != 200:
             data = b"sorry"
@@ -75,14 +76,14 @@ class Handler(BaseHTTPRequestHandler):
         return int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
 
     def send_body(self, site, data):
-        end, stall = site.turn(site.breaks), site.turn(site.stalls)
+        end, stall = site.current(site.breaks), site.current(site.stalls)
         data = data[:end]
         half = len(data) // 2 if stall else len(data)
         for piece in (data[:half], data[half:]):
             self.pieces.append(len(piece))
             try:
                 self.send_piece(site, piece)
-            except OSError:  # the other side has gone
+            except OSError:  # the client has gone
                 break
             if stall and piece is not data:
                 self.server.gone.wait(stall)

@@ -1,4 +1,4 @@
-"""Where things are: the checkout, and data beside it that not every machine has."""
+"""Paths: the checkout, and data beside it that not every machine has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Miniature replicas of the benchmarks, as people have them on disk.
+"""Miniature replicas of the benchmarks, in the layouts that people have on disk.
 
 The directory trees and the formats of the annotation files are those of the originals; there are
-few classes and images, and these are noise. Names are as free as those of files may be.
+few classes and images, and the images are noise. Some names have unusual characters.
 """
 
 from __future__ import annotations
@@ -19,26 +19,29 @@ from zoo.base import Count
 
 
 def photo(seed, mode="RGB", size=(40, 36)):
+    """Return an image of noise."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 4), np.uint8)
     return Image.fromarray(pixels, "RGBA").convert("RGB").convert(mode)
 
 
-def put(path, seed, mode="RGB", size=(40, 36)):
+def save_photo(path, seed, mode="RGB", size=(40, 36)):
     path.parent.mkdir(parents=True, exist_ok=True)
     photo(seed, mode, size).save(path)
 
 
 def photographs(root, classes, each, size, suffix=".png"):
-    """Write somebody's own: so many ``classes`` of train and test, with so many images of each."""
+    """Write photographs: for each split a number of ``classes``, with ``each`` images."""
     for split, count in classes.items():
         for c in range(count):
             for i in range(each):
-                put(root / split / f"{split}{c}" / f"{i}{suffix}", [c, i, len(split)], size=size)
+                save_photo(
+                    root / split / f"{split}{c}" / f"{i}{suffix}", [c, i, len(split)], size=size
+                )
     return root
 
 
-def cut(path):
-    """Leave of a file what a broken download leaves."""
+def truncate(path):
+    """Truncate a file, like a broken download."""
     path.write_bytes(path.read_bytes()[:700])
 
 
@@ -47,7 +50,7 @@ def write(file, lines):
 
 
 def pack(folder, file):
-    """Pack a folder as the archive ``file``, a .tgz or a .zip, and return that."""
+    """Pack a folder into ``file``, a .tgz or .zip, and return its path."""
     kind = {".tgz": "gztar", ".zip": "zip"}[file.suffix]
     packed = shutil.make_archive(file.with_suffix(""), kind, folder.parent, folder.name)
     return shutil.move(packed, file)
@@ -65,7 +68,7 @@ def cub(folder, species=SPECIES, each=3):
         for i in range(each):
             images.append(f"{name}/{i}.jpg")
             classes.append(number)
-            put(folder / "images" / images[-1], len(images))
+            save_photo(folder / "images" / images[-1], len(images))
     count = range(1, len(images) + 1)
     write(folder / "images.txt", (f"{i} {path}" for i, path in zip(count, images, strict=True)))
     write(
@@ -79,14 +82,14 @@ def cub(folder, species=SPECIES, each=3):
 
 
 def cub_folders(folder, species=SPECIES, each=3):
-    """Write the images of the archive alone."""
+    """Write only the images of the archive."""
     cub(folder / "all", species, each)
     for one in (folder / "all" / "images").iterdir():
         one.rename(folder / one.name)
     shutil.rmtree(folder / "all")
 
 
-# ---- Stanford Cars. Class 99 is the first for testing; the archive's own division is of images.
+# ---- Stanford Cars. Class 99 is the first for testing; the archive's own split is by images.
 
 MODELS = [f"Make Model {number} 2012" for number in range(1, 197)]
 MODELS[97] = "Ram C/V Cargo Van Minivan 2012"
@@ -112,16 +115,16 @@ def cell(texts):
 
 
 def car_images(classes=CARS, each=4):
-    """Return (class, whether the archive has it for testing) of each image."""
+    """Return the class of each image, and whether the archive has it for testing."""
     return [(number, i % 2) for number in classes for i in range(each)]
 
 
 def cars(root, classes=CARS, each=4):
-    """Write what car_ims.tgz and cars_annos.mat hold."""
+    """Write the content of car_ims.tgz and cars_annos.mat."""
     records = []
     for i, (number, test) in enumerate(car_images(classes, each), 1):
         path = f"car_ims/{i:06}.jpg"
-        put(root / path, i)
+        save_photo(root / path, i)
         records.append((path, *_BOX, np.uint8(number), np.uint8(test)))
     fields = ("relative_im_path", *_CORNERS, "class", "test")
     content = {"annotations": struct(fields, records), "class_names": cell(MODELS)}
@@ -138,7 +141,7 @@ def cars_devkit(
     for test, (part, file) in enumerate(zip(("cars_train", "cars_test"), files, strict=True)):
         numbers = [number for number, tested in car_images(classes) if tested == test]
         for i in range(1, len(numbers) + 1):
-            put(root / part / pictures.format(part, i).partition("/")[2], 100 * test + i)
+            save_photo(root / part / pictures.format(part, i).partition("/")[2], 100 * test + i)
         records = [(*_BOX, np.uint8(c), f"{i:05}.jpg") for i, c in enumerate(numbers, 1)]
         savemat(root / file, {"annotations": struct((*_CORNERS, "class", "fname"), records)})
     unlabelled = struct((*_CORNERS, "fname"), [(*_BOX, "00001.jpg")])
@@ -154,7 +157,7 @@ def cars_by_class(root, within="car_data/car_data", classes=CARS):
         lines = []
         for i, number in enumerate(numbers, 1):
             title = MODELS[number - 1].replace("/", "-")
-            put(root / within / part / title / f"{i:05}.jpg", 100 * test + i)
+            save_photo(root / within / part / title / f"{i:05}.jpg", 100 * test + i)
             lines.append(f"{i:05}.jpg,1,2,300,400,{number}")
         write(root / f"anno_{part}.csv", lines)
 
@@ -178,7 +181,7 @@ def sop(folder, products=PRODUCTS):
             for i in range(count):
                 seed += 1
                 path = f"{kind}_final/{product}_{i}.JPG"
-                put(folder / path, seed)
+                save_photo(folder / path, seed)
                 lines.append(f"{len(lines)} {number} {over} {path}")
                 every.append(f"{seed} {number} {over} {path}")
         write(folder / f"Ebay_{split}.txt", lines)
@@ -190,7 +193,7 @@ def sop(folder, products=PRODUCTS):
 
 
 class Layout(NamedTuple):
-    """A way in which a data set lies on disk: what it is called, where, and what makes it."""
+    """A layout of a data set on disk: its name, its folder, and the function that makes it."""
 
     dataset: str
     title: str

@@ -1,4 +1,4 @@
-"""Run folders for the tests of the report: made up, or trained in a moment on hostile names."""
+"""Run folders for the tests of the report: made up, or trained quickly with hostile names."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zoo.progress import Reporter
 from zoo.runs import identity
 
 HOSTILE = ("<script>alert(1)</script>", "a_b & 50%", "</script><b>", "$x^{", "'\"><img src=x>")
-"""Names of classes."""
+"""Names of classes that would break a page if they were not escaped."""
 
 NAME = "ice_<b>&"
-"""Of an experiment, as somebody may write into a result."""
+"""A name of an experiment, as a foreign result may have it."""
 
 
 class Hostile:
-    """Squares of a colour for each class, with noise; the names of the classes are hostile."""
+    """A data set of one colour for each class, with noise; the names of its classes are hostile."""
 
     def __init__(self, split: zoo.base.Split) -> None:
         self.class_names = [f"{name} {split}" for name in HOSTILE] * 2
@@ -43,7 +43,7 @@ class Hostile:
 
 
 def trained(output, seed=0, *overrides):
-    """Train for three iterations on hostile names; return the folder."""
+    """Train for three iterations on ``Hostile``; return the folder of the run."""
     zoo.register("datasets", "hostile")(Hostile)
     settings = ["dataset={name: hostile}", "images={resize: 16, crop: null}", "device=cpu"]
     settings += ["model.backbone.width=2", "model.embedding_size=8", "train.iterations=3"]
@@ -58,7 +58,7 @@ def trained(output, seed=0, *overrides):
 
 
 def made_up(output, name="ice_glyphs", *overrides, recall=0.5, seed=0, paper=None, **more):
-    """Write what a finished run of a shipped config leaves, but for its checkpoint."""
+    """Write the folder of a finished run of a shipped config, without a checkpoint."""
     checked = config.load(name, [*overrides, f"seed={seed}"])
     folder = output / checked.run_name()
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A run of seconds on a few noisy photographs, for tests of what comes after a run."""
+"""A run of a few seconds on photographs of noise, for tests of commands that use a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = (
 
 
 def small_run(folder, *changes):
-    """Return the folder of a finished run in ``folder``, which has the photographs as well."""
+    """Return the folder of a finished run in ``folder``, where the photographs are as well."""
     photographs(folder / "photographs", {"train": 4, "test": 5}, each=4, size=(40, 36))
     data = f"dataset={{name: image_folder, root: {folder / 'photographs'}}}"
     settings = [data, *SETTINGS, f"output={folder / 'runs'}", *changes]
@@ -30,8 +30,8 @@ def small_run(folder, *changes):
     return folder / "runs" / result["run"]
 
 
-def of_0_1_0(run):
-    """Take out of the folder of a run what version 0.1.0 did not write: digests and identity."""
+def downgrade_to_0_1_0(run):
+    """Remove what version 0.1.0 did not write from the folder of a run: digests and identity."""
     for path in (run / name for name in ("result.json", "validation.json")):
         if path.is_file():
             record = json.loads(path.read_text())

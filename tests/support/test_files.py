@@ -125,7 +125,7 @@ ASKED_BEFORE = {
     "zoo/support/files.py": {"os.open", "np.load", "zipfile.ZipFile"},
     "zoo/data/cache.py": {"np.lib.format.open_memmap"},
     "zoo/data/decoding.py": {"Image.open"},
-    "zoo/runs/folder.py": {"torch.load", "zipfile.ZipFile"},
+    "zoo/runs/checkpoint.py": {"torch.load", "zipfile.ZipFile"},
     "zoo/trained/network.py": {"np.load"},
 }
 """Libraries that open a file themselves, after check_regular or check_stored has looked at it."""
@@ -147,7 +147,7 @@ OTHERS = {
         "info.read_text",
         "limit.read_text",
     },  # /proc/cpuinfo, of the system
-    "zoo/plans/planning.py": {"board.open"},  # no file
+    "zoo/plans/planning.py": {"live.open"},  # no file
     "zoo/report/render.py": {"(_HERE / 'static' / name).read_bytes"},  # of the package
 }
 """What else opens something to read, or looks like it."""

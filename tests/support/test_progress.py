@@ -30,7 +30,7 @@ def unpack(reporter):
 
 def fetch(reporter):
     with download._open_meter(reporter, "a file") as meter:
-        meter.begin(0, 3)
+        meter.start(0, 3)
         meter.show(2)
 
 

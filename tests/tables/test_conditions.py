@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from boards import of_config, result
+from boards import result, results_of
 
 from zoo import leaderboard
 from zoo.tables import conditions
@@ -14,7 +14,7 @@ def notes(*results, **more):
 
 
 def one(*overrides, name="ice_glyphs"):
-    (found,) = of_config(name, *overrides, recall={1: 0.5})
+    (found,) = results_of(name, *overrides, recall={1: 0.5})
     return found
 
 
@@ -115,13 +115,13 @@ def test_a_single_row_is_not_the_best_of_anything():
 
 
 def test_a_run_that_is_not_measured_as_the_paper_is_marked():
-    (run,) = of_config("ice_sop", "images.crop=224", "model.backbone=convnet")
+    (run,) = results_of("ice_sop", "images.crop=224", "model.backbone=convnet")
     (table,) = leaderboard.tables([run])
     assert table.notes == [
         "not measured as the paper's values: model.backbone=convnet instead of bn_inception, "
         "images.crop=224 instead of 227"
     ]
-    assert leaderboard.tables(of_config("ice_sop"))[0].notes == []
+    assert leaderboard.tables(results_of("ice_sop"))[0].notes == []
 
 
 def test_hostile_settings_do_no_harm():

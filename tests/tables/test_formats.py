@@ -9,7 +9,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from boards import of_config, result, write
+from boards import result, results_of, write_runs
 
 from zoo import leaderboard
 
@@ -174,7 +174,7 @@ def test_json():
 
 @pytest.mark.filterwarnings("ignore:Table . has no columns")
 def test_every_number_of_the_csv_is_in_the_json():
-    runs = [r for name in ("ice_sop", "ablation/scale_sop", "cce_cub") for r in of_config(name)]
+    runs = [r for name in ("ice_sop", "ablation/scale_sop", "cce_cub") for r in results_of(name)]
     runs += RUNS
     for shape in ("runs", "table2", "table3"):
         rows = list(csv.DictReader(io.StringIO(render("csv", runs, shape=shape))))
@@ -252,7 +252,7 @@ def test_html():
 
 
 def test_heads_of_several_columns():
-    runs = [r for name in ("ice_sop", "rll_cub", "ice_lmh_cars") for r in of_config(name)]
+    runs = [r for name in ("ice_sop", "rll_cub", "ice_lmh_cars") for r in results_of(name)]
     page = parsed(render("html", runs, shape="table3"))
     groups = [found for tag, found in page.tags if tag == "th" and found["scope"] == "colgroup"]
     assert [int(found["colspan"]) for found in groups] == [4, 4, 3]
@@ -338,7 +338,7 @@ def test_marks_are_in_every_format(kind):
 
 
 def test_a_result_tells_where_it_is_from(tmp_path):
-    write(tmp_path, *RUNS[:2])
+    write_runs(tmp_path, *RUNS[:2])
     runs = leaderboard.load(tmp_path)
     assert [run["folder"] for run in runs] == [str(tmp_path / f"a_b-aa-s{n}") for n in (0, 1)]
     document = json.loads(render("json", runs))

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from boards import of_config, result
+from boards import result, results_of
 
 from zoo import leaderboard
 from zoo.tables.formats.escape import escape
@@ -45,8 +45,8 @@ HOSTILE = [
 @pytest.mark.parametrize("shape", ["runs", "table2", "table3"])
 def test_it_compiles(shape, tmp_path):
     """Without a warning: what is too wide for the page is one."""
-    runs = [r for name in ("ice_sop", "rll_sop", "ice_lmh_cars") for r in of_config(name)]
-    runs += [*of_config("ice_sop", seed=1), *of_config("ablation/scale_sop")]
+    runs = [r for name in ("ice_sop", "rll_sop", "ice_lmh_cars") for r in results_of(name)]
+    runs += [*results_of("ice_sop", seed=1), *results_of("ablation/scale_sop")]
     if shape == "runs":
         runs += [result(name, {1: 0.5}, digest=name) | {"loss": HOSTILE[0]} for name in HOSTILE]
         runs += [result("x", {1: 0.5}, dataset=HOSTILE[1]) | {"backbone": HOSTILE[0]}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from boards import of_config, result, write
+from boards import result, results_of, write_runs
 from rich.console import Console
 
 from zoo import UserError, leaderboard
@@ -26,12 +26,12 @@ def markdown(results):
 
 def with_settings(config, *overrides, recall=0.5, seed=0):
     """Return a result of a shipped config, as a run leaves it."""
-    (found,) = of_config(config, *overrides, recall={1: recall}, seed=seed)
+    (found,) = results_of(config, *overrides, recall={1: recall}, seed=seed)
     return found
 
 
 def test_rows_are_sorted_and_seeds_are_averaged(tmp_path):
-    write(
+    write_runs(
         tmp_path,
         result("low", {1: 0.5, 2: 0.6}),
         result("high", {1: 0.80, 2: 0.9}, seed=0),
@@ -48,7 +48,7 @@ def test_rows_are_sorted_and_seeds_are_averaged(tmp_path):
 
 
 def test_the_same_name_with_other_settings_is_another_row(tmp_path):
-    write(
+    write_runs(
         tmp_path,
         with_settings("ice_glyphs", recall=0.5),
         with_settings("ice_glyphs", recall=0.6, seed=1),
@@ -69,7 +69,7 @@ def test_the_same_name_with_other_settings_is_another_row(tmp_path):
 
 def test_what_most_rows_share_is_below_the_table(tmp_path):
     names = ("ice_glyphs", "rll_glyphs", "lifted_struct_glyphs", "spectral_clust_glyphs")
-    write(tmp_path, *(with_settings(name) for name in names))
+    write_runs(tmp_path, *(with_settings(name) for name in names))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert board.shared == ("sampler.classes=32", "train.iterations=600")
     assert [row.settings for row in board.rows] == [
@@ -86,7 +86,7 @@ def test_old_results_are_told_apart_by_the_config_beside_them(tmp_path):
     runs = [with_settings("ice_glyphs", s) for s in ("loss.scale=64", "loss.scale=16")]
     for run in runs:
         del run["settings"]
-    write(tmp_path, *runs)
+    write_runs(tmp_path, *runs)
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     digests = {f"digest {run['digest']}" for run in runs}
     assert {setting for row in board.rows for setting in row.settings} == digests
@@ -101,7 +101,7 @@ def test_old_results_are_told_apart_by_the_config_beside_them(tmp_path):
 
 
 def test_the_row_of_a_run_stands_out(tmp_path):
-    write(tmp_path, with_settings("ice_glyphs"), with_settings("ice_glyphs", "loss.scale=16"))
+    write_runs(tmp_path, with_settings("ice_glyphs"), with_settings("ice_glyphs", "loss.scale=16"))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     run = board.rows[1].results[0]["run"]
     console = Console(width=200, force_terminal=True, color_system="standard")
@@ -116,7 +116,7 @@ def test_a_board_fits_into_80_columns(tmp_path):
     names = ("ice_glyphs", "triplet_semihard_glyphs", "spectral_clust_glyphs")
     runs = [with_settings(name, seed=seed) for name in names for seed in (0, 1)]
     scores = {str(k): 0.1234 for k in (1, 2, 4, 8)}
-    write(tmp_path, *(run | {"recall": scores} for run in runs))
+    write_runs(tmp_path, *(run | {"recall": scores} for run in runs))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     wide, narrow = text(board), text(board, 80)
     assert "12.34 ± 0.00" in wide
@@ -132,7 +132,9 @@ def test_a_board_fits_into_80_columns(tmp_path):
 def test_all_settings_and_columns_are_shown_on_several_lines_if_that_is_asked_for(tmp_path):
     runs = [with_settings("triplet_semihard_glyphs", seed=seed) for seed in (0, 1)]
     runs.append(with_settings("ice_glyphs"))
-    write(tmp_path, *(run | {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}} for run in runs))
+    write_runs(
+        tmp_path, *(run | {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}} for run in runs)
+    )
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     console = Console(width=80)
     with console.capture() as captured:
@@ -148,8 +150,8 @@ def test_all_settings_and_columns_are_shown_on_several_lines_if_that_is_asked_fo
 @pytest.mark.parametrize("width", range(30, 140, 7))
 def test_columns_go_before_a_name_or_a_number_is_cut(tmp_path, width):
     scores = {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}}
-    write(tmp_path, *(with_settings("ice_glyphs", seed=seed) | scores for seed in (0, 1)))
-    write(tmp_path, with_settings("ice_glyphs", "loss.scale=16") | scores)
+    write_runs(tmp_path, *(with_settings("ice_glyphs", seed=seed) | scores for seed in (0, 1)))
+    write_runs(tmp_path, with_settings("ice_glyphs", "loss.scale=16") | scores)
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     lines = text(board, width).splitlines()
     rows = [line for line in lines if line.startswith("ice_glyphs")]
@@ -160,7 +162,7 @@ def test_columns_go_before_a_name_or_a_number_is_cut(tmp_path, width):
 
 
 def test_other_data_is_another_board(tmp_path):
-    write(
+    write_runs(
         tmp_path,
         result("a", {1: 0.5}),
         result("b", {1: 0.5}, fingerprint="f1"),
@@ -178,7 +180,7 @@ def test_a_folder_of_images_is_called_by_its_name(tmp_path):
 
     copied = run("d", "flowers_2", "f1", 10)
     old = result("e", {1: 0.5}, dataset="image_folder", fingerprint="f1")
-    write(
+    write_runs(
         tmp_path,
         old,
         copied,
@@ -200,12 +202,12 @@ def test_a_folder_of_images_is_called_by_its_name(tmp_path):
 
 
 def test_networks_have_columns_where_they_differ(tmp_path):
-    write(tmp_path, result("a", {1: 0.5}), result("b", {1: 0.5}) | {"backbone": "other"})
+    write_runs(tmp_path, result("a", {1: 0.5}), result("b", {1: 0.5}) | {"backbone": "other"})
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert text(board).startswith(
         "Recall@K in percent, glyphs; 64-d\nconfig  loss  backbone  seeds"
     )
-    write(tmp_path, result("c", {1: 0.5}) | {"embedding_size": 8})
+    write_runs(tmp_path, result("c", {1: 0.5}) | {"embedding_size": 8})
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert text(board).startswith(
         "Recall@K in percent, glyphs\nconfig  loss  backbone  size  seeds"
@@ -214,14 +216,14 @@ def test_networks_have_columns_where_they_differ(tmp_path):
 
 def test_the_papers_value_and_the_difference(tmp_path):
     paper = {"table": "3", "row": "ice", "dataset": "sop", "recall": {"1": 77.3, "10": 90.0}}
-    write(tmp_path, result("ice_sop", {1: 0.7712, 10: 0.91}, dataset="sop", paper=paper))
+    write_runs(tmp_path, result("ice_sop", {1: 0.7712, 10: 0.91}, dataset="sop", paper=paper))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert "77.3 (-0.18)" in text(board)
     assert "90.0 (+1.00)" in markdown(leaderboard.load(tmp_path))
 
 
 def test_pooled_features_have_a_line_of_their_own(tmp_path):
-    write(tmp_path, result("f", {1: 0.8}) | {"recall_of_features": {"1": 0.9, "2": 0.95}})
+    write_runs(tmp_path, result("f", {1: 0.8}) | {"recall_of_features": {"1": 0.9, "2": 0.95}})
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert "| pooled features |  |  | 90.00 |  |" in markdown(leaderboard.load(tmp_path))
     assert "pooled features" in text(board)
@@ -229,13 +231,13 @@ def test_pooled_features_have_a_line_of_their_own(tmp_path):
 
 def test_a_value_that_the_paper_leaves_out(tmp_path):
     paper = {"recall": {"1": 73.7, "10": None}}
-    write(tmp_path, result("p", {1: 0.7, 10: 0.8}, paper=paper))
+    write_runs(tmp_path, result("p", {1: 0.7, 10: 0.8}, paper=paper))
     assert "| 73.7 (-3.70) | – |" in markdown(leaderboard.load(tmp_path))
 
 
 def test_markdown_shows_hostile_names_as_they_are(tmp_path):
     hostile = result("ok", {1: 0.5}, dataset="<script>|a_b & *x*")
-    write(tmp_path, hostile)
+    write_runs(tmp_path, hostile)
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert "&lt;script>\\|a\\_b &amp; \\*x\\*" in markdown(leaderboard.load(tmp_path))
     assert "<script>|a_b & *x*" in text(board)
@@ -245,7 +247,7 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path):
     hostile = result("x", {1: 0.5}, dataset="\x1b[2Jd") | {"loss": "\x1b[31mred\n"}
     hostile["settings"] = {"\x1b]0;title\x07": 1}
     other = result("y", {1: 0.5}, dataset="\x1b[2Jd") | {"settings": {"\x1b]0;title\x07": 2}}
-    write(tmp_path, hostile, other)
+    write_runs(tmp_path, hostile, other)
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert not re.search(
         r"[\x00-\x09\x0b-\x1f]", markdown(leaderboard.load(tmp_path)) + text(board)
@@ -254,7 +256,7 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path):
 
 
 def test_markup_in_names_is_text(tmp_path):
-    write(tmp_path, result("[red]x", {1: 0.5}, dataset="[bold]d"))
+    write_runs(tmp_path, result("[red]x", {1: 0.5}, dataset="[bold]d"))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert "[red]x" in text(board)
     assert "[bold]d" in text(board)
@@ -270,7 +272,7 @@ def test_what_is_no_run_folder_is_said(tmp_path):
         leaderboard.load(tmp_path / "file")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "config.yaml").write_text("")
-    with pytest.raises(UserError, match="no finished run in it, but 1 that began: begun; the"):
+    with pytest.raises(UserError, match="no finished run in it, but 1 unfinished: begun; repeat"):
         leaderboard.load(tmp_path)
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(UserError, match="not the result of a run"):
@@ -278,7 +280,7 @@ def test_what_is_no_run_folder_is_said(tmp_path):
 
 
 def test_a_damaged_result_does_not_hide_the_good_ones(tmp_path):
-    write(tmp_path, result("good", {1: 0.5}))
+    write_runs(tmp_path, result("good", {1: 0.5}))
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "result.json").write_text("[1]")
     with pytest.warns(UserWarning, match="not the result of a run"):
@@ -297,7 +299,7 @@ SELECTION = {"settings": {"loss.scale": "64"}, "among": AMONG}
 
 
 def test_what_was_chosen_on_held_out_classes_says_so(tmp_path):
-    write(
+    write_runs(
         tmp_path,
         result("plain", {1: 0.5}),
         held_back(result("scale", {1: 0.9}), 400, selection=SELECTION),
@@ -312,7 +314,7 @@ def test_what_was_chosen_on_held_out_classes_says_so(tmp_path):
     notes = [
         f"¹ chosen on {share}: iterations 400, 350; loss.scale=64 of 1, 16, 64",
         f"² chosen on {share}: iteration 100",
-        f"³ trained without {share}, on which nothing was chosen",
+        f"³ trained without {share}; nothing was chosen on them",
         f"⁴ chosen on {share}: loss.scale=64 of 1, 16, 64",
     ]
     names = ["scale¹", "iterate²", "alike²", "last³", "plain", "last_of_scales⁴"]
@@ -326,7 +328,7 @@ def test_what_was_chosen_on_held_out_classes_says_so(tmp_path):
 
 
 def test_chosen_runs_and_others_are_never_one_row(tmp_path):
-    write(
+    write_runs(
         tmp_path,
         held_back(result("a", {1: 0.5}), selection=SELECTION),
         held_back(result("a", {1: 0.6}, seed=1)),
@@ -341,7 +343,7 @@ def test_chosen_runs_and_others_are_never_one_row(tmp_path):
 
 def test_a_hostile_choice_is_shown_as_it_is(tmp_path):
     hostile = {"settings": {"<b>": "[red]\x1b"}, "among": {"<b>": ["*a*", "|"]}}
-    write(tmp_path, held_back(result("a", {1: 0.5}), selection=hostile))
+    write_runs(tmp_path, held_back(result("a", {1: 0.5}), selection=hostile))
     (board,) = leaderboard.boards(leaderboard.load(tmp_path))
     assert r"&lt;b>=\[red\]\\x1b of \*a\*, \|" in markdown(leaderboard.load(tmp_path))
     assert "<b>=[red]\\x1b of *a*, |" in text(board)
@@ -349,6 +351,6 @@ def test_a_hostile_choice_is_shown_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("more", [{"validation": {"share": 2}}, {"selection": {"among": 3}}])
 def test_a_damaged_choice_is_no_result(tmp_path, more):
-    write(tmp_path, held_back(result("a", {1: 0.5})) | more)
+    write_runs(tmp_path, held_back(result("a", {1: 0.5})) | more)
     with pytest.raises(UserError, match="not the result of a run"):
         leaderboard.load(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from boards import of_config, result
+from boards import result, results_of
 from places import PAPER
 
 from zoo import UserError, leaderboard
@@ -21,7 +21,7 @@ ABLATIONS = {2: "scale", 4: "batch_content", 5: "batch_size", 6: "embedding_size
 def everything():
     """What all runs of the paper would leave, if each gave the paper's numbers."""
     names = [name for name in shipped() if name.rpartition("_")[2] in BENCHMARKS]
-    return [found for name in names for found in of_config(name)]
+    return [found for name in names for found in results_of(name)]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_a_run_finds_its_row_by_its_settings_too(everything):
 
 
 def test_the_papers_values_below_ours():
-    runs = of_config("ice_sop", recall={1: 0.78, 10: 0.9, 100: 0.95})
+    runs = results_of("ice_sop", recall={1: 0.78, 10: 0.9, 100: 0.95})
     grid, found = cells(runs, "table3", paper=True)
     assert len(found) == 24
     ours = next(n for n, row in enumerate(found) if row[0] == "ICE")
@@ -125,13 +125,13 @@ def test_the_papers_values_below_ours():
 
 
 def test_the_papers_values_are_of_its_protocol():
-    runs = of_config("ice_sop", "images.crop=224")
+    runs = results_of("ice_sop", "images.crop=224")
     grid, _ = cells(runs, "table3", paper=True)
     assert ("1", "not measured as the paper's values: images.crop=224 instead of 227") in grid.notes
 
 
 def test_what_is_missing_is_a_dash():
-    _, found = cells(of_config("ice_cub"), "table3")
+    _, found = cells(results_of("ice_cub"), "table3")
     assert found[9] == ["ICE", *"––––", "58.3", "69.5", "79.4", "86.7", *"–––"]
     assert sum(cell != "–" for row in found for cell in row[1:]) == 4
 
@@ -161,20 +161,20 @@ def test_other_data_in_the_same_shape():
 def test_other_data_has_the_rows_that_there_are():
     """Not those of the paper, where the paper's are values of a setting."""
     runs = [
-        r for s in (8, 16, 64) for r in of_config("ice_glyphs", f"loss.scale={s}", recall={1: 0.5})
+        r for s in (8, 16, 64) for r in results_of("ice_glyphs", f"loss.scale={s}", recall={1: 0.5})
     ]
     grid, found = cells(runs, "table2", wanted={"dataset": ["glyphs"]})
     assert [row[0] for row in found] == ["s=8", "s=16", "s=64"]
     assert grid.heads[0].text == ""
     assert "SOP" not in grid.title
-    runs = of_config("ablation/batch_size_glyphs", recall={1: 0.5})
+    runs = results_of("ablation/batch_size_glyphs", recall={1: 0.5})
     _, found = cells(runs, "table5", wanted={"dataset": ["glyphs"]})
     assert [row[0] for row in found] == ["N=32", "N=64", "N=128", "N=256"]
 
 
 def test_several_experiments_in_a_row_are_told_apart():
-    runs = of_config("ice_sop") + of_config("ice_sop", "loss.scale=16", recall={1: 0.5})
-    runs += of_config("ice_cub")
+    runs = results_of("ice_sop") + results_of("ice_sop", "loss.scale=16", recall={1: 0.5})
+    runs += results_of("ice_cub")
     _, found = cells(runs, "table3")
     assert [row[0] for row in found[9:12]] == ["ICE", "ICE: loss.scale=16", "ICE: loss.scale=64"]
     assert found[9][5:] == ["58.3", "69.5", "79.4", "86.7", "–", "–", "–"]
@@ -183,16 +183,16 @@ def test_several_experiments_in_a_row_are_told_apart():
 
 
 def test_seeds_and_names_of_the_same_settings_are_one_experiment():
-    runs = of_config("ice_sop") + of_config("ice_sop", "name=again", seed=1)
+    runs = results_of("ice_sop") + results_of("ice_sop", "name=again", seed=1)
     (table,) = leaderboard.tables(runs, "table3")
     (entry,) = [e for line in table.lines for e in line.entries if e.experiment]
     assert len(entry.experiment.results) == 2
 
 
 def test_runs_that_are_not_comparable_are_marked_in_their_column():
-    runs = [r for name in ("ice_cub", "rll_cub", "cce_cub", "ice_sop") for r in of_config(name)]
-    runs += of_config("lifted_struct_cub", "model.backbone=convnet")
-    runs += of_config("lifted_struct_sop")
+    runs = [r for name in ("ice_cub", "rll_cub", "cce_cub", "ice_sop") for r in results_of(name)]
+    runs += results_of("lifted_struct_cub", "model.backbone=convnet")
+    runs += results_of("lifted_struct_sop")
     grid, _ = cells(runs, "table3")
     line = next(line for line in grid.lines if line.cells[0].text == "Lifted Struct")
     assert [cell.marks for cell in line.cells] == ["", *[""] * 4, *["1"] * 4, *[""] * 3]
@@ -212,7 +212,7 @@ def test_a_column_may_hold_other_images():
 
 
 def test_what_is_left_out_is_told():
-    runs = [*of_config("ice_sop"), other("mine", "mine", dataset="sop"), other("b", "ice")]
+    runs = [*results_of("ice_sop"), other("mine", "mine", dataset="sop"), other("b", "ice")]
     with pytest.warns(UserWarning, match="Table 3 has no") as said:
         cells(runs, "table3")
     assert [str(one.message) for one in said] == [
@@ -225,21 +225,21 @@ def test_what_is_left_out_is_told():
 
 def test_a_table_with_nothing_in_it_is_refused():
     with pytest.raises(UserError, match="no run is for Table 2"):
-        cells(of_config("ice_cub"), "table2")
+        cells(results_of("ice_cub"), "table2")
     with pytest.raises(UserError, match="Table 2 has no row for 1 run .b."):
         cells([other("b", "rll")], "table2", wanted={"dataset": ["*"]}, paper=True)
-    _, found = cells(of_config("ice_cub"), "table2", paper=True)
+    _, found = cells(results_of("ice_cub"), "table2", paper=True)
     assert found[:2] == [["s=1", *"–––"], ["  paper", "42.0", "58.1", "74.1"]]
 
 
 def test_others_get_rows():
-    runs = [r for name in ("ice_sop", "rll_sop") for r in of_config(name)]
-    mine = of_config("ice_sop", "loss={name: circle}", "name=mine", "paper=null", recall={1: 0.9})
+    runs = [r for name in ("ice_sop", "rll_sop") for r in results_of(name)]
+    mine = results_of("ice_sop", "loss={name: circle}", "name=mine", "paper=null", recall={1: 0.9})
     grid, found = cells(runs + mine, "table3", others=True)
     assert found[-1] == ["circle", *["–"] * 8, "90.0", "–", "–"]
     assert grid.lines[-1].rule
     assert grid.lines[-1].cells[9].best
-    other_network = of_config(
+    other_network = results_of(
         "ice_sop", "loss={name: circle}", "paper=null", "model.backbone=convnet", recall={1: 0.9}
     )
     grid, _ = cells(runs + other_network, "table3", others=True)
@@ -248,7 +248,7 @@ def test_others_get_rows():
 
 
 def test_networks_are_told_below():
-    runs = [*of_config("ice_sop"), *of_config("ice_cub", "model.embedding_size=64")]
+    runs = [*results_of("ice_sop"), *results_of("ice_cub", "model.embedding_size=64")]
     grid, _ = cells(runs, "table3")
     assert [note for _, note in grid.notes] == [
         "Network on CUB-200-2011: bn_inception, 64-d",

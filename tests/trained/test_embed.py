@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from finished import QUIET
-from replicas import put
+from replicas import save_photo
 
 import zoo
 from zoo.config.schema import Images
@@ -30,11 +30,11 @@ def photos(tmp_path):
     """Photographs in folders and not, and all that people have between them."""
     root = tmp_path / "my photos"
     for seed, name in enumerate(["b/2.png", "a.JPG", "b/c d/1.jpg", "b/c d/é.webp"]):
-        put(root / name, seed, size=(50 + seed, 44))
+        save_photo(root / name, seed, size=(50 + seed, 44))
     for stray in (".hidden.jpg", "notes.txt", "__MACOSX/x.jpg", "b/.git/x.png"):
         (root / stray).parent.mkdir(parents=True, exist_ok=True)
         (root / stray).write_bytes(b"stray")
-    put(tmp_path / "outside" / "secret.png", 9)
+    save_photo(tmp_path / "outside" / "secret.png", 9)
     (root / "link.png").symlink_to(tmp_path / "outside" / "secret.png")
     (root / "folder").symlink_to(tmp_path / "outside")
     (root / "inside.png").symlink_to(root / "b" / "2.png")
@@ -131,7 +131,7 @@ def test_a_run_that_is_not_there(photos, tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, _, error = command("embed", "none", photos, "-o", tmp_path / "e.npz")
     assert (status, error.count("\n")) == (2, 1)
-    assert "none: no folder of a run" in error
+    assert "none: not a run folder" in error
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:99", "cuda:1\n"])
@@ -144,7 +144,7 @@ def test_a_device_that_is_not_there(run, photos, tmp_path, command, device):
 
 def test_names_that_would_steer_a_terminal(run, tmp_path, command):
     root = tmp_path / "photos"
-    put(root / "good.png", 1)
+    save_photo(root / "good.png", 1)
     (root / "\x1b[31mred\n.png").write_bytes(b"broken")
     status, _, error = command("embed", run, root, "-o", tmp_path / "e.npz")
     assert status == 0
@@ -154,7 +154,7 @@ def test_names_that_would_steer_a_terminal(run, tmp_path, command):
 @pytest.mark.skipif(os.name == "nt" or os.uname().sysname == "Darwin", reason="bytes are text here")
 def test_names_that_are_no_text(run, tmp_path):
     name = os.fsdecode(b"\xff.png")
-    put(tmp_path / "photos" / "x.png", 1)
+    save_photo(tmp_path / "photos" / "x.png", 1)
     (tmp_path / "photos" / "x.png").rename(tmp_path / "photos" / name)
     model = zoo.load(run)
     found = model.embed_folder(tmp_path / "photos", reporter=QUIET)

@@ -281,7 +281,9 @@ def test_images_of_no_fixed_size(run, tmp_path, written):
     assert done.description["input"]["shape"] == ["batch", 3, 36, 40]
     dataset = model.config.dataset.model_copy(update={"root": str(tmp_path / "gone")})
     model.config = model.config.model_copy(update={"dataset": dataset})
-    with pytest.raises(zoo.UserError, match="are not there any more to tell it"):
+    with pytest.raises(
+        zoo.UserError, match="its images were used in their own size, which is unknown"
+    ):
         exports.export(model, tmp_path / "n.pt2", reporter=QUIET)
 
 
@@ -374,7 +376,7 @@ def test_what_is_not_the_network_is_not_kept(run, tmp_path, command, written):
     written(lambda embeddings: embeddings + np.float32(1e-3))
     status, out, error = command("export", run, "-o", tmp_path / "m.pt2", "-q")
     assert (status, out) == (1, "")
-    assert "m.pt2: not written, as it is not the network: largest difference 1.0e-03" in error
+    assert "m.pt2: not written, as it differs from the network: largest difference 1.0e-03" in error
     assert "allowed is 1e-05" in error
     assert list(tmp_path.iterdir()) == []
 
@@ -413,13 +415,13 @@ def test_a_network_that_cannot_be_exported(run, tmp_path, command, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["-o", "m.bin"], "m.bin: end it in .onnx or .pt2, or say which format it is"),
+        (["-o", "m.bin"], "m.bin: end it in .onnx or .pt2, or give a format"),
         (["-o", "m.onnx", "--format", "tensorrt"], "format 'tensorrt': give onnx or torch"),
-        (["-o", "m.pt2", "--opset", "18"], "opset is of ONNX"),
+        (["-o", "m.pt2", "--opset", "18"], "opset is a setting of ONNX"),
         (["-o", "m.onnx", "--opset", "3"], "opset 3: give 18 or more"),
         pytest.param(["-o", "none/m.onnx"], "there is no folder", marks=needs_onnx),
-        pytest.param(["-o", "folder.onnx"], "a folder is there", marks=needs_onnx),
-        (["-o", "other.pt2"], "other.pt2.json: a folder is there"),
+        pytest.param(["-o", "folder.onnx"], "folder.onnx is a folder", marks=needs_onnx),
+        (["-o", "other.pt2"], "other.pt2.json is a folder"),
     ],
 )
 def test_bad_input_is_one_message(run, tmp_path, command, monkeypatch, arguments, said):
@@ -438,7 +440,7 @@ def test_an_opset_that_torch_did_not_write(run, tmp_path, monkeypatch):
         exports._check_opset(99, 20)
 
     monkeypatch.setitem(exports._WRITE, "onnx", write)
-    with pytest.raises(zoo.UserError, match="opset 99 cannot be had: torch wrote 20"):
+    with pytest.raises(zoo.UserError, match="opset 99 is not possible: torch wrote 20"):
         exports.export(run, tmp_path / "m.onnx", opset=99, reporter=QUIET)
     assert list(tmp_path.iterdir()) == []
 

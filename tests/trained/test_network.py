@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from replicas import photo, photographs
-from small_run import of_0_1_0
+from small_run import downgrade_to_0_1_0
 
 import zoo
 from zoo import runner
@@ -84,7 +84,7 @@ def test_embeddings_are_kept_where_that_is_possible(glyphs, tmp_path):
     run = shutil.copytree(glyphs, tmp_path / "run")
     (run / "embeddings.npz").unlink(missing_ok=True)
     (run / "embeddings.npz").mkdir()
-    with pytest.warns(UserWarning, match="embeddings are not kept"):
+    with pytest.warns(UserWarning, match="the embeddings cannot be saved"):
         zoo.load(run).embed_test(QUIET)
 
 
@@ -268,7 +268,7 @@ def test_images_from_a_generator(glyphs):
 
 def test_an_image_that_is_too_large(folder):
     image = folder.parent.parent / "photos" / "test" / "test0" / "0.png"
-    with pytest.raises(UserError, match="allowed are 100"):
+    with pytest.raises(UserError, match="the limit is 100"):
         zoo.load(folder)(image, max_pixels=100)
 
 
@@ -280,7 +280,7 @@ def test_no_checkpoint(glyphs, tmp_path):
 
 
 def test_a_checkpoint_of_another_network(glyphs, tmp_path):
-    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
+    run = downgrade_to_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     text = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(text.replace("embedding_size: 128", "embedding_size: 64"))
     with pytest.raises(UserError, match="not of the network in its config.yaml"):
@@ -304,7 +304,7 @@ def test_several_runs_of_that_beginning(glyphs, tmp_path):
 
 @pytest.mark.parametrize("name", ["rll", "", "x" * 300, "a\0b", ".."])
 def test_no_such_run(glyphs, name):
-    with pytest.raises(UserError, match="no folder of a run"):
+    with pytest.raises(UserError, match="not a run folder"):
         RunFolder.find(name, glyphs.parent)
 
 
@@ -317,14 +317,14 @@ def test_no_runs_at_all(tmp_path):
     "damage", [b"", b"nothing", np.zeros(3, np.int32).tobytes(), b"\x93NUMPY\x01\x00"]
 )
 def test_damaged_ranks(glyphs, tmp_path, damage):
-    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
+    run = downgrade_to_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     (run / "ranks.npy").write_bytes(damage)
     with pytest.raises(UserError, match="not the ranks of a run"):
         RunFolder(run).ranks()
 
 
 def test_ranks_that_are_none(glyphs, tmp_path):
-    run = of_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
+    run = downgrade_to_0_1_0(shutil.copytree(glyphs, tmp_path / "run"))
     np.save(run / "ranks.npy", np.zeros(3, np.int32))
     with pytest.raises(UserError, match="not ranks"):
         RunFolder(run).ranks()

@@ -236,7 +236,7 @@ def test_levels_without_linear_layers():
 
 @pytest.mark.parametrize("backbone", [nn.Linear(2, 2), lambda images: (images,)])
 def test_what_is_no_backbone_is_refused(backbone):
-    with pytest.raises(UserError, match="is no backbone"):
+    with pytest.raises(UserError, match="is not a backbone"):
         Embedder(backbone, 4)
 
 

@@ -229,7 +229,7 @@ def test_a_signal_saves_and_says_how_to_go_on(whole, tmp_path, signum):
     said = "".join(said)
     assert process.returncode == 1
     assert "Traceback" not in said
-    assert "to go on: zoo run ice_glyphs" in said
+    assert "to resume: zoo run ice_glyphs" in said
     state = folder(tmp_path).load_checkpoint()
     assert f"saved at iteration {state['iteration']} of 24" in said
     assert state["iteration"] >= 7
@@ -380,7 +380,9 @@ def test_a_checkpoint_of_another_network_is_said(whole, tmp_path):
     ):
         run(tmp_path, "model.backbone.width=5")
     other.save_checkpoint({key: state[key] for key in state.keys() - {"run"}})  # as 0.1.0 wrote it
-    with pytest.raises(UserError, match=r"not one of this run \(RuntimeError\); start again"):
+    with pytest.raises(
+        UserError, match=r"does not belong to this run \(RuntimeError\); start again"
+    ):
         run(tmp_path, "model.backbone.width=5")
 
 
@@ -591,7 +593,7 @@ def one_of_each(tmp_path, test=4):
 
 def test_a_test_that_no_network_can_pass_is_refused_before_training(tmp_path):
     root = one_of_each(tmp_path)
-    with pytest.raises(UserError, match="test split has one image of each class.* takes class"):
+    with pytest.raises(UserError, match="test split has one image per class.* use class"):
         run(tmp_path, f"dataset={{name: image_folder, root: {root}}}")
     assert not list(tmp_path.glob("ice_glyphs*"))
     (finding,) = (f for f in survey.survey("image_folder", str(root)).findings if f[0] == "error")
@@ -604,7 +606,7 @@ def test_how_many_test_images_are_alone_is_said(tmp_path, capsys):
     Image.new("RGB", (24, 24), "red").save(root / "test" / "test0" / "1.png")
     given = [f"dataset={{name: image_folder, root: {root}}}", "train.iterations=0"]
     result = runner.run(config(tmp_path, *given, "images={resize: 28}"))
-    assert "alone    3 of 5 test images have no other of their class, and score 0" in (
+    assert "alone    3 of 5 test images are the only one of their class, and score 0" in (
         capsys.readouterr().err
     )
     assert result["unmatched"] == 3

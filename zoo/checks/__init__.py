@@ -1,7 +1,7 @@
-"""Checks that any component can be put through: of the zoo, of PML, or your own.
+"""Checks for any component: of the zoo, of PML, or your own.
 
 A check is a function that raises :class:`CheckFailedError` if a loss lacks a property; the message
-holds the numbers that were seen and the smallest batch that shows them::
+has the numbers that were seen and the smallest batch that shows them::
 
     zoo.checks.run("ice")                      # all of them, as a report
     zoo.checks.run("pml.NTXentLoss", {"temperature": 0.015625})
@@ -11,14 +11,14 @@ holds the numbers that were seen and the smallest batch that shows them::
     def test_loss(loss, check):                # ids such as ice-check_permutation
         check(loss)
 
-Which of them apply is read off attributes of the loss, all of them optional: ``kind``, ``gallery``,
-``mined`` and ``normalises`` as the losses of the zoo have them; ``random`` for one that draws
-numbers; ``expected_failures`` for what it cannot pass by its definition, ``{check: reason}`` (it is
-a fault if it passes then); and a method ``reference_gradient(embeddings, labels)`` for one whose
-gradient is by definition not the derivative of its value, which returns what it is. A class whose
-constructor cannot do without arguments has some to be checked with in ``check_arguments``.
+Optional attributes of the loss decide which checks apply: ``kind``, ``gallery``, ``mined`` and
+``normalises``, as in the losses of the zoo; ``random`` if it draws random numbers;
+``expected_failures`` for checks that it cannot pass by its definition, ``{check: reason}`` (to pass
+one of them is a fault); and a method ``reference_gradient(embeddings, labels)`` if its gradient is
+by definition not the derivative of its value. A class whose constructor requires arguments declares
+some for the checks in ``check_arguments``.
 
-Miners, samplers, backbones and data sets have checks of their own, by the same functions::
+Miners, samplers, backbones and data sets have their own checks, run by the same functions::
 
     zoo.checks.run("m_per_class", {"classes": 4, "per_class": 2}, kind="samplers")
     zoo.checks.run(MyDataset, kind="datasets")
@@ -30,7 +30,7 @@ They may have ``random``, ``expected_failures`` and ``check_arguments`` too.
 - ``numbers``, ``symmetry``, ``use``: checks of losses
 - ``miners``, ``samplers``, ``backbones``, ``datasets``: checks of these
 - ``batches``, ``compare``, ``memory``: batches to check on; comparisons; peak memory
-- ``outcomes``: which checks apply, what came out, one pytest id for each
+- ``outcomes``: which checks apply, their outcomes, one pytest id for each
 """
 
 from __future__ import annotations

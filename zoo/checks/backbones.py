@@ -1,4 +1,4 @@
-"""Checks of backbones: what they say of themselves is true, and training can use them."""
+"""Checks of backbones: what they declare is true, and training can use them."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def check_attributes(part: Part) -> None:
 
 
 def check_levels(part: Part) -> None:
-    """It gives a tuple with a feature map for each level, with the channels that it says."""
+    """It gives a tuple with a feature map for each level, with the declared channels."""
     backbone = _build(part).eval()
     with torch.no_grad():
         _levels(backbone, _images(backbone))
 
 
 def check_sizes(part: Part) -> None:
-    """A single image, more of them, and a side that is no power of two work in evaluation."""
+    """A single image, several images, and a side that is not a power of two work in evaluation."""
     backbone = _build(part).eval()
     with torch.no_grad():
         for count, side in ((1, _SIDE), (5, _SIDE), (2, _ODD)):
@@ -64,7 +64,7 @@ def check_sizes(part: Part) -> None:
 
 
 def check_evaluation(part: Part) -> None:
-    """In evaluation an image has the same features twice, whatever is beside it in the batch."""
+    """In evaluation an image has the same features every time, in whatever batch it is."""
     backbone = _build(part).eval()
     images = _images(backbone, 4)
     with torch.no_grad():
@@ -78,7 +78,7 @@ def check_evaluation(part: Part) -> None:
 
 
 def check_finite(part: Part) -> None:
-    """Features are finite, for images of noise and for one that is all black or white."""
+    """Features are finite, for images of noise and for images all black or white."""
     backbone = _build(part).eval()
     noise = _images(backbone)
     kinds = {
@@ -94,7 +94,7 @@ def check_finite(part: Part) -> None:
 
 
 def check_gradient(part: Part) -> None:
-    """The gradient of its features reaches its parameters; with none, only the head can learn."""
+    """The gradient of its features reaches its parameters; otherwise only the head can learn."""
     backbone = _build(part).train()
     parameters = [p for p in backbone.parameters() if p.requires_grad]
     if not parameters:
@@ -110,7 +110,7 @@ def check_gradient(part: Part) -> None:
 
 
 def check_state_dict(part: Part) -> None:
-    """A new one that loads its ``state_dict()`` gives the same features: a checkpoint is whole."""
+    """A new one that loads its ``state_dict()`` gives the same features, as a checkpoint needs."""
     backbone, other = _build(part).eval(), _build(part, seed=1).eval()
     with blaming("loading its state_dict()"):
         other.load_state_dict(copy.deepcopy(backbone.state_dict()))
@@ -123,7 +123,7 @@ def check_state_dict(part: Part) -> None:
 
 
 def check_autocast(part: Part) -> None:
-    """Under autocast in bfloat16, which training may have, features are finite."""
+    """Under autocast in bfloat16, which training may use, features are finite."""
     backbone = _build(part).eval()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         for level in _levels(backbone, _images(backbone)):

@@ -1,4 +1,4 @@
-"""Batches that losses are checked on, and how one that shows a fault is made small."""
+"""Batches that losses are checked on, and shrinking a batch that shows a fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 DIMENSIONS = 6
 CLASSES = 8
 _SHOWN = 12  # images that a message lists
-_SECONDS = 3.0  # for making one batch small
+_SECONDS = 3.0  # for shrinking one batch
 
 
 class TrialBatch(NamedTuple):
@@ -42,12 +42,12 @@ class TrialBatch(NamedTuple):
 
 
 def generator(seed: int) -> torch.Generator:
-    """Return a source of random numbers of its own."""
+    """Return a new generator of random numbers."""
     return torch.Generator().manual_seed(seed)
 
 
 def clusters(classes: int, per_class: int, norm: float = 1.0, seed: int = 0) -> TrialBatch:
-    """Return overlapping classes in shuffled order; lengths differ around ``norm``."""
+    """Return overlapping classes in shuffled order; lengths vary around ``norm``."""
     random = generator(seed)
     y = torch.arange(classes).repeat_interleave(per_class)
     centres = torch.randn(classes, DIMENSIONS, generator=random, dtype=torch.float64)
@@ -58,13 +58,13 @@ def clusters(classes: int, per_class: int, norm: float = 1.0, seed: int = 0) -> 
 
 
 def general() -> Iterator[TrialBatch]:
-    """Yield batches in general position, of few large and of many small classes, of two norms."""
+    """Yield two ordinary batches: few large classes and many small ones, of different norms."""
     yield clusters(3, 4, norm=0.5, seed=1)
     yield clusters(6, 2, norm=3.0, seed=2)
 
 
 def around(directions: Tensor, per_class: int, spread: float, norm: float = 1.0) -> TrialBatch:
-    """Return classes that lie tightly around the given directions (classes, d)."""
+    """Return tight classes around the given directions (classes, d)."""
     y = torch.arange(len(directions)).repeat_interleave(per_class)
     noise = torch.randn(len(y), DIMENSIONS, generator=generator(3), dtype=torch.float64)
     return TrialBatch(norm * (directions[y].double() + spread * noise), y)
@@ -73,7 +73,7 @@ def around(directions: Tensor, per_class: int, spread: float, norm: float = 1.0)
 def crossed(norm: float) -> TrialBatch:
     """Return classes of two images, one at either end of an axis: every positive pair is violated.
 
-    Cosines are about -0.96 within classes, and 0.96 to half of the negatives: at scale 64 logits
+    Cosines are about -0.96 within classes, and 0.96 to half of the negatives; at scale 64 logits
     differ by over 100.
     """
     axis = torch.eye(DIMENSIONS)[:1]
@@ -82,7 +82,7 @@ def crossed(norm: float) -> TrialBatch:
 
 
 def misplaced(norm: float) -> tuple[TrialBatch, TrialBatch]:
-    """Return well separated classes, and the same with one image in the place of another class."""
+    """Return well separated classes, and the same with one image inside another class."""
     batch = around(torch.eye(DIMENSIONS)[:4], 4, spread=0.05, norm=norm)
     x = batch.x.clone()
     x[0] += x[4] - 2 * x[1]  # opposite to its own class and beside the other
@@ -90,9 +90,9 @@ def misplaced(norm: float) -> tuple[TrialBatch, TrialBatch]:
 
 
 def shrink(batch: TrialBatch, fails: Callable[[TrialBatch], bool]) -> TrialBatch:
-    """Drop classes and images while the batch still fails; stops after three seconds.
+    """Drop classes and images while the batch still fails; stop after three seconds.
 
-    What comes back fails, and unless time ran out nothing more can be dropped from it.
+    The returned batch fails; unless time ran out, nothing more can be dropped from it.
     """
     deadline = time.monotonic() + _SECONDS
     smaller = _smaller(batch)

@@ -1,4 +1,4 @@
-"""What checks compare: value and gradient with what they should be, on as small a batch as can be.
+"""Comparisons of value and gradient with what they should be, shown on the smallest batch.
 
 Each function raises :class:`CheckFailedError` with the numbers that it saw.
 """
@@ -16,12 +16,12 @@ from zoo.checks.batches import TrialBatch, generator, shrink
 from zoo.checks.subject import CheckFailedError, LossCall, Subject, call
 
 FLOATS = (torch.float32, torch.float64)
-_DEAD = 1e-6  # the norm of a gradient by which embeddings of length 1 do not move
-_STEP = 1e-6  # of central differences, whose error is of the order of its square
+_DEAD = 1e-6  # norm of a gradient that hardly moves embeddings of length 1
+_STEP = 1e-6  # of central differences; their error is of the order of its square
 
 
 def hold(test: Callable[[TrialBatch], None], batch: TrialBatch) -> None:
-    """Run a test on a batch; if it fails, raise that for the smallest batch that shows the same."""
+    """Run a test on a batch; if it fails, raise the failure of the smallest batch like it."""
     found = _failure(test, batch)
     if found is None:
         return
@@ -45,8 +45,8 @@ def _failure(test: Callable[[TrialBatch], None], batch: TrialBatch) -> CheckFail
 
 
 @contextmanager
-def saying(when: str) -> Iterator[None]:
-    """Put in front of a failure when it was."""
+def prefixed(when: str) -> Iterator[None]:
+    """Put the circumstances in front of the message of a failure."""
     try:
         yield
     except CheckFailedError as error:
@@ -56,7 +56,7 @@ def saying(when: str) -> Iterator[None]:
 def require_same(
     got: LossCall, wanted: LossCall, rtol: float = 1e-5, gradient: float = 1e-3
 ) -> None:
-    """Require value and gradient to be those wanted, up to ``rtol`` and ``gradient`` of them."""
+    """Require the wanted value and gradient, up to relative errors ``rtol`` and ``gradient``."""
     require_finite(wanted)
     value, wanted_value = float(got.value), float(wanted.value)
     if not abs(value - wanted_value) <= rtol * (1 + abs(wanted_value)):
@@ -73,7 +73,7 @@ def hold_finite(subject: Subject, batch: TrialBatch) -> None:
 
     def finite(smaller: TrialBatch) -> None:
         for dtype in FLOATS:
-            with saying(f"in {str(dtype).removeprefix('torch.')}"):
+            with prefixed(f"in {str(dtype).removeprefix('torch.')}"):
                 require_finite(subject.evaluate(smaller, dtype))
 
     hold(finite, batch)
@@ -98,7 +98,7 @@ def require_finite(result: LossCall) -> None:
 def require_gradient(
     gradient: Tensor, true: tuple[Tensor, str, float], loosest: float = 0.0
 ) -> None:
-    """Require a gradient to be the true one, entry by entry; names the entry that is worst."""
+    """Require a gradient to be the true one in every entry; report the worst entry."""
     wanted, source, rtol = true
     error = (gradient - wanted).abs()
     size = max(float(wanted.abs().max()), float(gradient.abs().max()))
@@ -113,7 +113,7 @@ def require_gradient(
 
 
 def true_gradient(subject: Subject, batch: TrialBatch) -> tuple[Tensor, str, float]:
-    """Return what the gradient has to be, where that is from, and how near it has to be."""
+    """Return the true gradient, where it is from, and the relative tolerance."""
     reference = subject.reference_gradient(batch)
     if reference is not None:
         return reference, "its reference_gradient says", 1e-8
@@ -129,7 +129,7 @@ def true_gradient(subject: Subject, batch: TrialBatch) -> tuple[Tensor, str, flo
 
 
 def require_slope_of_weights(subject: Subject, batch: TrialBatch, result: LossCall) -> None:
-    """Require the gradient of a loss's own weights to fit central differences."""
+    """Require the gradient of a loss's own weights to match central differences."""
     random = generator(9)
     directions = {
         name: torch.randn(gradient.shape, generator=random, dtype=torch.float64)
@@ -156,7 +156,7 @@ def require_slope_of_weights(subject: Subject, batch: TrialBatch, result: LossCa
 def require_alive(
     subject: Subject, batch: TrialBatch, weights: Mapping[str, Any], images: slice, what: str
 ) -> None:
-    """Require images to have a gradient in float32, and the one that they have in float64."""
+    """Require images to have a gradient in float32, equal to that in float64."""
 
     def alive(smaller: TrialBatch) -> None:
         low, high = (
@@ -176,11 +176,11 @@ def require_alive(
     found = _failure(alive, batch)
     if found is not None and found.kind == "gradient" and images == slice(None):
         hold(alive, batch)
-    hold_whole(alive, batch)  # with fewer images there might be nothing to move
+    hold_whole(alive, batch)  # a smaller batch might have no gradient for a good reason
 
 
 def hold_whole(test: Callable[[TrialBatch], None], batch: TrialBatch) -> None:
-    """Run a test on a batch; if it fails, say on which."""
+    """Run a test on a batch; if it fails, add the whole batch to the message."""
     failure = _failure(test, batch)
     if failure is not None:
         message = f"{failure}\n{batch}"
@@ -196,7 +196,7 @@ def with_weights(subject: Subject, weights: Mapping[str, Any]) -> nn.Module:
 
 
 def trained_weights(subject: Subject, batch: TrialBatch, steps: int = 100) -> Mapping[str, Any]:
-    """Return the state of a loss whose own weights have learned a batch; {} if it has none."""
+    """Return the state of a loss after training its own weights on a batch; {} if it has none."""
     loss = subject.build()
     if not any(True for _ in loss.parameters()):
         return {}

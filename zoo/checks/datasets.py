@@ -1,4 +1,4 @@
-"""Checks of data sets: images, labels and names that belong together, in two disjoint splits."""
+"""Checks of data sets: images, labels and names match, in two disjoint splits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _both(part: Part) -> tuple[Any, Any]:
 
 
 def _some(dataset: Any) -> list[int]:
-    """Return indices from the beginning, the end and between."""
+    """Return indices from the beginning to the end."""
     size = len(dataset)
     return sorted({int(i) for i in np.linspace(0, size - 1, min(size, _LOOKED_AT))})
 
@@ -37,7 +37,7 @@ def check_labels(part: Part) -> None:
 
 
 def check_images(part: Part) -> None:
-    """An item is (PIL image of mode RGB or L, label), and the label is that of ``labels``."""
+    """An item is (PIL image of mode RGB or L, label), with the label that ``labels`` has."""
     for dataset in _both(part):
         for index in _some(dataset):
             with blaming(f"item {index}"):
@@ -45,11 +45,11 @@ def check_images(part: Part) -> None:
             require(contracts.item(given) or contracts.mode(given[0]), f"for item {index}")
             if int(given[1]) != int(dataset.labels[index]):
                 own = dataset.labels[index]
-                require(f"gave label {given[1]} for item {index}, and its labels say {own}")
+                require(f"gave label {given[1]} for item {index}, but its labels have {own}")
 
 
 def check_repeatable(part: Part) -> None:
-    """An item is the same whenever it is asked for: augmentation is the work of the pipeline."""
+    """An item is always the same: augmentation is done by the pipeline."""
     for dataset in _both(part):
         index = _some(dataset)[-1]
         with blaming(f"item {index}"):
@@ -59,7 +59,7 @@ def check_repeatable(part: Part) -> None:
 
 
 def check_out_of_range(part: Part) -> None:
-    """An index beyond the last image raises an ``IndexError``: iteration has an end."""
+    """An index beyond the last image raises an ``IndexError``, so that iteration ends."""
     dataset = _build(part, "test")
     try:
         dataset[len(dataset)]
@@ -74,7 +74,7 @@ def check_out_of_range(part: Part) -> None:
 
 
 def check_class_names(part: Part) -> None:
-    """Every class has a name of its own, and at least one image."""
+    """Every class has its own name and at least one image."""
     for dataset in _both(part):
         names = [str(name) for name in dataset.class_names]
         if len(set(names)) < len(names):
@@ -86,12 +86,12 @@ def check_class_names(part: Part) -> None:
 
 
 def check_splits(part: Part) -> None:
-    """No class is in both splits: what is tested is the search among unseen classes."""
+    """No class is in both splits: the test is retrieval among unseen classes."""
     require(contracts.splits(*_both(part)))
 
 
 def check_two_images(part: Part) -> None:
-    """In each split some class has two images: without, there is nothing to find."""
+    """In each split some class has two images; otherwise there is nothing to find."""
     for split, dataset in zip(("train", "test"), _both(part), strict=True):
         counts = np.bincount(np.asarray(dataset.labels, np.int64))
         if not (counts > 1).any():
@@ -99,7 +99,7 @@ def check_two_images(part: Part) -> None:
 
 
 def check_fingerprint(part: Part) -> None:
-    """The fingerprint is text, the same twice, and another one for the other split."""
+    """The fingerprint is text, the same for each object of a split, and differs between splits."""
     train, test = _both(part)
     with blaming("its fingerprint()"):
         found = [d.fingerprint() for d in (train, _build(part, "train"), test)]
@@ -113,31 +113,31 @@ def check_fingerprint(part: Part) -> None:
 
 
 def check_pickle(part: Part) -> None:
-    """It can be pickled, as worker processes need, and gives the same items then."""
+    """It can be pickled, as worker processes require, and then gives the same items."""
     dataset = _build(part, "test")
     with blaming("pickling it"):
         other = pickle.loads(pickle.dumps(dataset))
     index = _some(dataset)[0]
     if not np.array_equal(np.asarray(dataset[index][0]), np.asarray(other[index][0])):
-        raise CheckFailedError("when it has been pickled it gives other images", "pickle")
+        raise CheckFailedError("after pickling it gives other images", "pickle")
 
 
 def check_verify(part: Part) -> None:
-    """``verify()`` gives a list of text, and finds no error."""
+    """``verify()`` returns a list of text and finds no error."""
     for dataset in _both(part):
         if not hasattr(dataset, "verify"):
             raise NotApplicableError("it has no verify()")
         with blaming("its verify()"):
             found = dataset.verify()
         if not isinstance(found, list) or not all(isinstance(line, str) for line in found):
-            require(f"gave {contracts.kind_of(found)} from verify(), which gives a list of text")
+            require(f"gave {contracts.kind_of(found)} from verify(), not a list of text")
         wrong = [line for line in found if not line.startswith(("warning: ", "note: "))]
         if wrong:
             raise CheckFailedError(f"its verify() says: {wrong[0]}", "verify")
 
 
 def check_cut_from_memory(part: Part) -> None:
-    """Where it has ``images``, these are uint8 (N, channels, H, W), and its items are the same."""
+    """If it has ``images``, they are uint8 (N, channels, H, W), and equal its items."""
     import torch
 
     for dataset in _both(part):

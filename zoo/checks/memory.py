@@ -1,4 +1,4 @@
-"""How many bytes a computation holds at most: counted, so that it is the same on every machine."""
+"""Peak memory of a computation, counted in bytes so that it is the same on every machine."""
 
 from __future__ import annotations
 

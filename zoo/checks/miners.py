@@ -1,4 +1,4 @@
-"""Checks of miners: what they give, for which batches, and that it is right by the labels."""
+"""Checks of miners: the form of their result, and that it fits the labels on any batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zoo.registry import contracts
 
 
 def _mine(part: Part, batch: TrialBatch, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
-    """Return what a new miner gives for a batch, with random numbers that the seed decides."""
+    """Return the result of a new miner on a batch; the seed decides its random numbers."""
     miner = part.build()
     require(contracts.module(miner))
     with torch.random.fork_rng(devices=[]), blaming("it"):
@@ -33,45 +33,45 @@ def _on_batches(test: Callable[[TrialBatch], None]) -> None:
 
 
 def check_form(part: Part) -> None:
-    """It gives a tuple of three or four int64 tensors of indices, which belong together.
+    """It gives a tuple of three or four int64 tensors of indices.
 
     Triplets are (anchors, positives, negatives), all of one length; pairs are (anchors, positives,
-    anchors, negatives), two and two of one length.
+    anchors, negatives), each two of one length.
     """
     _on_batches(lambda batch: require(contracts.mined(_mine(part, batch), len(batch.y))))
 
 
 def check_labels(part: Part) -> None:
-    """Positives share a class and are two images; negatives do not share one.
+    """Positives are two images of one class; negatives are of different classes.
 
-    Otherwise a loss pulls together what should be apart, and everything runs.
+    Otherwise a loss pulls together images that should be apart, and no error shows it.
     """
     _on_batches(lambda batch: require(contracts.mined(_mine(part, batch), len(batch.y), batch.y)))
 
 
-def _nothing_to_find(part: Part, batch: TrialBatch) -> None:
+def _require_valid(part: Part, batch: TrialBatch) -> None:
     require(contracts.mined(_mine(part, batch), len(batch.y), batch.y))
 
 
 def check_one_class(part: Part) -> None:
     """A batch of a single class has no negatives: it gives empty tensors, and does not fail."""
-    hold(lambda batch: _nothing_to_find(part, batch), batches.clusters(1, 6, seed=4))
+    hold(lambda batch: _require_valid(part, batch), batches.clusters(1, 6, seed=4))
 
 
 def check_single_images(part: Part) -> None:
     """Classes of one image each have no positives: it gives empty tensors, and does not fail."""
-    hold(lambda batch: _nothing_to_find(part, batch), batches.clusters(6, 1, seed=5))
+    hold(lambda batch: _require_valid(part, batch), batches.clusters(6, 1, seed=5))
 
 
 def check_equal_embeddings(part: Part) -> None:
-    """Embeddings that are all equal, as those of a collapsed network, give what it may give."""
+    """Equal embeddings, as those of a collapsed network, give a valid result."""
     batch = batches.clusters(3, 4, seed=6)
     same = TrialBatch(batch.x[:1].expand_as(batch.x).clone(), batch.y)
-    hold(lambda smaller: _nothing_to_find(part, smaller), same)
+    hold(lambda smaller: _require_valid(part, smaller), same)
 
 
 def check_half_precision(part: Part) -> None:
-    """Embeddings in bfloat16 and float16, which training may have, are mined like others."""
+    """Embeddings in bfloat16 and float16, which training may use, are mined like others."""
     for dtype in (torch.bfloat16, torch.float16):
         for batch in batches.general():
             given = _mine(part, batch, dtype)
@@ -81,16 +81,16 @@ def check_half_precision(part: Part) -> None:
 
 
 def _is_random(part: Part) -> str | None:
-    """Not for one that says that it draws random numbers, ``random = True``."""
+    """Not applicable to one that declares that it draws random numbers, ``random = True``."""
     return "it draws random numbers" if part.traits.random else None
 
 
 @unless(_is_random)
 def check_determinism(part: Part) -> None:
-    """Two calls give the same, whatever random numbers come next.
+    """Two calls give the same result, whatever the state of the random numbers.
 
-    One that draws random numbers from torch's generator is repeatable by the seed of the run; it
-    says ``random = True``.
+    A miner that draws random numbers from torch's generator is repeatable by the seed of the run;
+    it declares ``random = True``.
     """
 
     def same(batch: TrialBatch) -> None:
@@ -103,7 +103,7 @@ def check_determinism(part: Part) -> None:
 
 @unless(_is_random)
 def check_permutation(part: Part) -> None:
-    """The order of the images in the batch makes no difference: the same pairs are found."""
+    """The order of the images in the batch does not matter: the same pairs are found."""
 
     def same(batch: TrialBatch) -> None:
         order = torch.randperm(len(batch.y), generator=batches.generator(7))
@@ -116,7 +116,7 @@ def check_permutation(part: Part) -> None:
 
 
 def check_leaves_inputs(part: Part) -> None:
-    """Embeddings and labels are not written to: the loss needs them next."""
+    """Embeddings and labels are not changed in place: the loss needs them next."""
 
     def untouched(batch: TrialBatch) -> None:
         x, y = batch.x.float(), batch.y.clone()
@@ -131,7 +131,7 @@ def check_leaves_inputs(part: Part) -> None:
 
 
 def _as_sets(given: tuple[Tensor, ...], labels: Tensor) -> list[set[tuple[int, ...]]]:
-    """Return triplets as a set, or pairs as two, so that their order does not count."""
+    """Return triplets as a set, or pairs as two sets, so that their order does not matter."""
     require(contracts.mined(given, len(labels)))
     groups = [given] if len(given) == 3 else [given[:2], given[2:]]
     return [set(zip(*(part.tolist() for part in group), strict=True)) for group in groups]

@@ -1,4 +1,4 @@
-"""Checks of numbers: gradients, precision, hard embeddings and odd batches."""
+"""Checks of numbers: gradients, precision, extreme embeddings and unusual batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo.checks import batches, compare
 from zoo.checks.batches import CLASSES, DIMENSIONS, TrialBatch
-from zoo.checks.compare import hold, hold_finite, require_same, saying
+from zoo.checks.compare import hold, hold_finite, prefixed, require_same
 from zoo.checks.subject import CheckFailedError, Subject, call
 
 # ---- gradients and precision
@@ -18,8 +18,8 @@ from zoo.checks.subject import CheckFailedError, Subject, call
 def check_gradcheck(subject: Subject) -> None:
     """In float64 the gradient is the derivative of the value, for embeddings and own weights.
 
-    What is minimised is otherwise not what is written down. Where the loss has a
-    ``reference_gradient`` the gradient has to equal that instead.
+    Otherwise training does not minimise the formula. If the loss has a ``reference_gradient``, the
+    gradient has to equal that instead.
     """
 
     def gradient_is_right(batch: TrialBatch) -> None:
@@ -34,13 +34,13 @@ def check_gradcheck(subject: Subject) -> None:
 
 
 def check_float32(subject: Subject) -> None:
-    """In float32, which training has, value and gradient are near to those of float64.
+    """In float32, which training uses, value and gradient are close to those in float64.
 
-    Cancellation shows here: 1 - p of a p near 1, or a distance as the root of a difference.
+    It finds cancellation: 1 - p with p near 1, or a distance as the root of a difference.
     """
 
     def float32_is_near(batch: TrialBatch) -> None:
-        with saying("in float32"):
+        with prefixed("in float32"):
             low = subject.evaluate(batch, torch.float32)
             require_same(low, subject.evaluate(batch), rtol=1e-4)
             compare.require_gradient(low.gradient, compare.true_gradient(subject, batch), 1e-3)
@@ -50,7 +50,7 @@ def check_float32(subject: Subject) -> None:
 
 
 def check_half_precision(subject: Subject) -> None:
-    """Embeddings in bfloat16 and float16 give nearly what the same numbers give in float32.
+    """Embeddings in bfloat16 and float16 give nearly the result of the same numbers in float32.
 
     In float16 an exponential overflows at 12, and differences of 0.0001 near 1 are lost.
     """
@@ -59,7 +59,7 @@ def check_half_precision(subject: Subject) -> None:
         for dtype in (torch.bfloat16, torch.float16):
             rounded = TrialBatch(batch.x.to(dtype).double(), batch.y)
             wanted = subject.evaluate(rounded, torch.float32)
-            with saying(f"in {str(dtype).removeprefix('torch.')}, not float32,"):
+            with prefixed(f"in {str(dtype).removeprefix('torch.')}, not float32,"):
                 require_same(subject.evaluate(rounded, dtype), wanted, rtol=0.02, gradient=0.1)
 
     for batch in batches.general():
@@ -67,11 +67,11 @@ def check_half_precision(subject: Subject) -> None:
 
 
 def check_autocast(subject: Subject) -> None:
-    """Under autocast, which makes products bfloat16, it gives nearly what it gives without."""
+    """Under autocast, which computes products in bfloat16, the result is nearly the same."""
 
     def autocast_is_near(batch: TrialBatch) -> None:
         wanted = subject.evaluate(batch, torch.float32)
-        with saying("under autocast"):
+        with prefixed("under autocast"):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 got = subject.evaluate(batch, torch.float32)
             require_same(got, wanted, rtol=0.02, gradient=0.1)
@@ -81,11 +81,11 @@ def check_autocast(subject: Subject) -> None:
 
 
 def check_large_gaps(subject: Subject) -> None:
-    """A pair that is violated as badly as can be still moves, in float32 as in float64.
+    """The worst possible pair still has its gradient, in float32 as in float64.
 
-    The value of ``log(p + tiny)`` is capped in float32, near 87 or before, and its gradient is 0
-    from there on; at scale 64 logits differ by up to 128. Nothing is then learned from just the
-    worst pairs. It shows as a value and a gradient that are not those of float64.
+    The value of ``log(p + tiny)`` is capped in float32, near 87 or below, and its gradient is 0
+    from there on; at scale 64 logits differ by up to 128. Then nothing is learned from the very
+    worst pairs. The check compares value and gradient in float32 with those in float64.
     """
     for norm in (1.0,) if subject.traits.normalises else (1.0, 30.0):
         what = "every positive pair is violated, by cosines of about -0.96 to 0.96"
@@ -96,18 +96,18 @@ def check_large_gaps(subject: Subject) -> None:
         compare.require_alive(subject, misplaced, weights, slice(1), what)
 
 
-# ---- hard embeddings: value and gradient have to be finite
+# ---- extreme embeddings: value and gradient have to be finite
 
 
 def check_collapsed(subject: Subject) -> None:
-    """Value and gradient are finite where all embeddings are equal, as after too large a step."""
+    """Value and gradient are finite if all embeddings are equal, as after too large a step."""
     batch = batches.clusters(3, 4)
     for x in (torch.ones_like(batch.x), batch.x[:1].expand_as(batch.x)):
         hold_finite(subject, TrialBatch(x, batch.y))
 
 
 def check_antipodal(subject: Subject) -> None:
-    """Value and gradient are finite where all cosines are 1 or -1, in classes and between them."""
+    """Value and gradient are finite if all cosines are 1 or -1, in classes and between them."""
     y = torch.arange(12) // 4
     for sign in (torch.arange(12) % 2, y % 2):
         for direction in (torch.eye(DIMENSIONS)[0], torch.linspace(-1, 2, DIMENSIONS)):
@@ -116,7 +116,7 @@ def check_antipodal(subject: Subject) -> None:
 
 
 def check_perfect(subject: Subject) -> None:
-    """Value and gradient are finite where every class is a single point: all distances are 0.
+    """Value and gradient are finite if every class is a single point: all distances are 0.
 
     The root of 0 and the angle of cosine 1 have no derivative; a histogram of cosines ends at 1.
     """
@@ -126,9 +126,9 @@ def check_perfect(subject: Subject) -> None:
 
 
 def check_duplicates(subject: Subject) -> None:
-    """Value and gradient are finite where an image is in the batch twice.
+    """Value and gradient are finite if an image is in the batch twice, even with two labels.
 
-    Samplers that draw with replacement give such batches. Worse, it is there under two labels.
+    Samplers that draw with replacement give such batches.
     """
     batch = batches.clusters(3, 4, seed=8)
     places = [(batch.y == c).nonzero().flatten().tolist() for c in range(3)]
@@ -143,14 +143,14 @@ def check_duplicates(subject: Subject) -> None:
 def check_huge_norms(subject: Subject) -> None:
     """Value and gradient are finite for embeddings of length 1e6, and 1e30 if it normalises.
 
-    The square of 1e30 is no float32.
+    The square of 1e30 overflows float32.
     """
     for norm in (1e6, 1e30) if subject.traits.normalises else (1e6,):
         hold_finite(subject, batches.clusters(3, 4, norm=norm))
 
 
 def check_zero_rows(subject: Subject) -> None:
-    """Value and gradient are finite where embeddings are zero, as a dead ReLU leaves them."""
+    """Value and gradient are finite if embeddings are zero, as after a dead ReLU."""
     batch = batches.clusters(3, 4)
     some = batch.x.clone()
     some[[0, 5]] = 0
@@ -159,10 +159,10 @@ def check_zero_rows(subject: Subject) -> None:
 
 
 def check_nan_embeddings(subject: Subject) -> None:
-    """Embeddings with a NaN give NaN, or an error, and so does a gallery: training has to see it.
+    """A NaN in the embeddings or the gallery gives NaN or an error, so that training stops.
 
-    Every comparison with NaN is false. So a mask, a clamp or a maximum may lose it, and training
-    goes on with a network that gives nothing else.
+    Every comparison with NaN is false. So a mask, a clamp or a maximum may hide it, and training
+    continues with a network that gives only NaN.
     """
     batch = batches.clusters(3, 4)
     galleries = (False, True) if subject.takes("ref_emb") else (False,)
@@ -183,27 +183,27 @@ def _require_nan(subject: Subject, bad: TrialBatch, queries: Tensor | None, wher
     except CheckFailedError as error:
         if error.__cause__ is None:
             raise
-        return  # an error tells as well
+        return  # an error is as good
     if value.isfinite():
         raise CheckFailedError(f"with NaN in {where} the value is {float(value):.6g}, not NaN")
 
 
-# ---- odd batches: no exception, a finite value with a graph, a finite gradient
+# ---- unusual batches: no exception, a finite value with a graph, a finite gradient
 
 
 def check_no_positives(subject: Subject) -> None:
-    """Value and gradient are finite where every image has a class of its own: no positive.
+    """Value and gradient are finite if every image has its own class: no positives.
 
-    A mean over no pairs is NaN. A batch with nothing to learn from gives 0, which depends on the
-    embeddings for form's sake: their sum times 0, or a sum divided by ``max(1, pairs)``.
+    A mean over no pairs is NaN. If a batch has nothing to learn from, the loss is 0, but still
+    connected to the embeddings: their sum times 0, or a sum divided by ``max(1, pairs)``.
     """
     hold_finite(subject, batches.clusters(CLASSES, 1))
 
 
 def check_no_negatives(subject: Subject) -> None:
-    """Value and gradient are finite where all images are of one class: no negative.
+    """Value and gradient are finite if all images are of one class: no negatives.
 
-    The nearest of no negatives is infinitely far, and 0 times that is NaN.
+    The distance to the nearest of no negatives is infinite, and 0 times infinity is NaN.
     """
     hold_finite(subject, batches.clusters(1, 8))
 
@@ -214,8 +214,8 @@ def check_one_image(subject: Subject) -> None:
 
 
 def check_unequal_classes(subject: Subject) -> None:
-    """Value and gradient are finite where classes differ in size, and one has a single image."""
+    """Value and gradient are finite if classes differ in size, and one has a single image."""
     batch = batches.clusters(4, 5)
-    sizes = (5, 1, 2, 3)  # whose sum no number of classes divides
+    sizes = (5, 1, 2, 3)  # no number of classes divides the sum
     keep = [int((batch.y[:i] == c).sum()) < sizes[c] for i, c in enumerate(batch.y.tolist())]
     hold_finite(subject, batch.rows(torch.tensor(keep)))

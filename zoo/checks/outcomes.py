@@ -1,4 +1,4 @@
-"""Running checks on a loss: which apply, what came of each, and one pytest id for each."""
+"""Running checks on a component: which apply, their outcomes, and a pytest id for each."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Check: TypeAlias = "Callable[[Any], None]"  # of a loss or of another component
 Outcome: TypeAlias = Literal[
     "passed", "failed", "expected failure", "unexpected pass", "not applicable"
 ]
-_EVERYWHERE = 5  # checks that show the same fault: it is the loss's, not that of a batch
-_NUMBER = re.compile(r"\d+")  # sizes in a message go with the batch
+_EVERYWHERE = 5  # if so many checks show a fault, it does not depend on their batches
+_NUMBER = re.compile(r"\d+")  # sizes in a message depend on the batch
 _BAD: tuple[Outcome, ...] = ("failed", "unexpected pass")
 
 
 @dataclass(frozen=True)
 class Record:
-    """What came of one check.
+    """The outcome of one check.
 
     Attributes:
         check: its name.
         outcome: "passed", "failed", "expected failure", "unexpected pass" or "not applicable".
         note: what was seen, or the reason.
         seconds: how long it took.
-        fault: of one that failed, what went wrong, without when and on which batch.
+        fault: if it failed, what went wrong, without time and batch.
     """
 
     check: str
@@ -44,13 +44,13 @@ class Record:
 
     @property
     def ok(self) -> bool:
-        """Whether this is as it should be."""
+        """Whether the outcome is as it should be."""
         return self.outcome not in _BAD
 
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What came of all checks of one loss.
+    """The outcomes of all checks of one loss.
 
     Attributes:
         name: the loss.
@@ -62,20 +62,20 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every check passed, did not apply, or failed as the loss says it must."""
+        """Whether every check passed, did not apply, or failed as the loss declares."""
         return all(record.ok for record in self.records)
 
     @property
     def failures(self) -> dict[str, str]:
-        """The checks that are not as they should be, and what was seen."""
+        """The checks with a wrong outcome, and what was seen."""
         return {record.check: record.note for record in self.records if not record.ok}
 
     @property
     def faults(self) -> list[tuple[tuple[str, ...], str]]:
-        """What is not as it should be: the checks that it shows in, and what the first one saw.
+        """The faults: the checks that found each, and what the first of them saw.
 
-        A fault that shows nearly everywhere, as where the loss raises, is there once. One that
-        shows in a few checks is there for each of them: their batches may say why.
+        A fault that many checks find, as when the loss raises an error, is listed once. A fault
+        that few checks find is listed for each of them: their batches may show why.
         """
         alike: dict[str, list[Record]] = {}
         for record in self.records:
@@ -91,12 +91,12 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """How long all of it took."""
+        """How long all checks took."""
         return sum(record.seconds for record in self.records)
 
     @property
     def summary(self) -> str:
-        """How many checks passed, failed and so on, in a line."""
+        """How many checks passed, failed and so on, in one line."""
         counts: dict[str, int] = {}
         for record in self.records:
             counts[record.outcome] = counts.get(record.outcome, 0) + 1
@@ -104,20 +104,20 @@ class Report:
         return f"{self.name}: {parts}; {self.seconds:.1f} s"
 
     def __str__(self) -> str:
-        """Return the summary, and of each fault where, why and on which smallest batch it shows."""
-        return "\n\n".join([self.summary, *(_told(*fault) for fault in self.faults)])
+        """Return the summary, and for each fault the checks, the reason and the smallest batch."""
+        return "\n\n".join([self.summary, *(_message(*fault) for fault in self.faults)])
 
     __repr__ = __str__
 
 
-def _told(checks: tuple[str, ...], note: str) -> str:
+def _message(checks: tuple[str, ...], note: str) -> str:
     first, *others = checks
     also = f"\nthe same in {', '.join(others)}" if others else ""
     return f"{first}: {note}{also}"
 
 
 def unless(why_not: Callable[[Any], str | None]) -> Callable[[Check], Check]:
-    """Give a check a reason not to apply to some losses."""
+    """Return a decorator: a check does not apply to losses for which ``why_not`` gives a reason."""
 
     def decorate(check: Check) -> Check:
         @functools.wraps(check)
@@ -134,7 +134,7 @@ def unless(why_not: Callable[[Any], str | None]) -> Callable[[Check], Check]:
 
 
 def applies(check: Check, subject: Subjects) -> bool:
-    """Tell whether a check has a meaning for a loss, as far as that is known without running it."""
+    """Return whether a check applies to a loss, as far as that is known without running it."""
     why_not = vars(check).get("why_not")
     return why_not is None or why_not(subject) is None
 
@@ -161,19 +161,19 @@ def _outcome(check: Check, subject: Subjects, expected: str | None) -> tuple[Out
         return "failed", str(error), error.fault
     except UserError:
         raise
-    except FAILURES as error:  # it is a stranger's: let the other checks run
+    except FAILURES as error:  # of a plugin: let the other checks run
         return "failed", str(blame(check.__name__, error)), str(blame("it", error))
     if expected is not None:
-        note = f"expected to fail: {expected}; take it out if that is mended"
+        note = f"expected to fail: {expected}; remove it from expected_failures if it is fixed"
         return "unexpected pass", note, ""
     return "passed", "", ""
 
 
 def expected_failures(subject: Subjects, all_names: list[str]) -> Mapping[str, str]:
-    """Return which checks a loss says it cannot pass, and why.
+    """Return the checks that a loss declares it cannot pass, with reasons.
 
     Raises:
-        UserError: if it names a check that there is not.
+        UserError: if there is no check of that name.
     """
     expected = subject.traits.expected_failures
     for name in expected:
@@ -186,7 +186,7 @@ def expected_failures(subject: Subjects, all_names: list[str]) -> Mapping[str, s
 def parametrize(
     checks: tuple[Check, ...], subjects: Iterable[Subjects], called: str = "loss"
 ) -> Any:
-    """Return pytest's decorator with a parameter (loss, check) for each that applies."""
+    """Return pytest's decorator with a parameter (loss, check) for each check that applies."""
     import pytest
 
     parameters = []

@@ -1,4 +1,4 @@
-"""A miner, sampler, backbone or data set under check: how it is built, what it says of itself."""
+"""A miner, sampler, backbone or data set under check: building it, reading what it declares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from zoo import registry
 from zoo.base import RUNTIME
-from zoo.checks.subject import CheckFailedError, blaming, construct, find, said
+from zoo.checks.subject import CheckFailedError, blaming, construct, declared_value, find
 from zoo.errors import UserError
 from zoo.registry import Kind
 from zoo.registry.arguments import Misfit
@@ -18,11 +18,11 @@ from zoo.support.checked import checked
 
 
 class PartTraits(NamedTuple):
-    """What a component says of itself.
+    """What a component declares.
 
     Attributes:
         random: whether two calls may give two results.
-        expected_failures: names of checks that it cannot pass by its definition, and why.
+        expected_failures: names of checks that it cannot pass by its definition, with reasons.
     """
 
     random: bool
@@ -36,7 +36,7 @@ class Part:
         component: a name of the registry, ``pml.<ClassName>``, ``"module:Class"``, a class, or a
             function that returns the component.
         kind: "miners", "samplers", "backbones" or "datasets".
-        arguments: for the constructor; others than those that the run supplies.
+        arguments: for the constructor, without those that the run supplies.
 
     Raises:
         UserError: if there is no such component, or the arguments do not fit.
@@ -59,28 +59,31 @@ class Part:
         )
         given = ", ".join(f"{key}={value}" for key, value in (arguments or {}).items())
         self.name = f"{self.short}({given})" if given else self.short
-        self.arguments = {**said(self.target, "check_arguments", self.short), **(arguments or {})}
+        self.arguments = {
+            **declared_value(self.target, "check_arguments", self.short),
+            **(arguments or {}),
+        }
         found = (
             registry.problems(kind, self.short, self.arguments)
             if self.registered
             else check_arguments(self.short, self.target, self.arguments, RUNTIME[kind])
         )
         if found:
-            raise UserError("\n".join(map(_told, found)))
+            raise UserError("\n".join(map(_message, found)))
         self.traits = PartTraits(
-            bool(said(self.target, "random", self.short)),
-            said(self.target, "expected_failures", self.short),
+            bool(declared_value(self.target, "random", self.short)),
+            declared_value(self.target, "expected_failures", self.short),
         )
 
     def build(self, weights: int = 0, **runtime: Any) -> Any:
-        """Return a new component, given those of what a run has for it that it declares.
+        """Return a new component.
 
         Args:
-            weights: the seed that decides the weights that it starts from.
-            runtime: what a run has for it.
+            weights: the seed of its initial weights.
+            runtime: arguments that a run supplies; those that the constructor has are given to it.
 
         Raises:
-            UserError: its constructor refuses the arguments, or raises anything.
+            UserError: if its constructor refuses the arguments, or raises anything.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights)
@@ -89,18 +92,14 @@ class Part:
             return construct(self.short, self.target, self.arguments, runtime)
 
 
-def _told(problem: Misfit) -> str:
+def _message(problem: Misfit) -> str:
     missing = problem.message.startswith("missing argument")
-    how = f"; give it behind the name, as {problem.argument}=..." if missing else ""
-    return ": ".join(filter(None, problem)) + how
+    hint = f"; give it after the name, as {problem.argument}=..." if missing else ""
+    return ": ".join(filter(None, problem)) + hint
 
 
 def require(fault: str | None, when: str = "") -> None:
-    """Fail if there is something to say of a component: ``"gave 3; a miner gives a tuple"``.
-
-    Raises:
-        CheckFailedError: with the component's fault, and when it showed.
-    """
+    """Raise CheckFailedError if there is a fault, such as ``"gave 3; a miner gives a tuple"``."""
     if fault:
         raise CheckFailedError(f"{when} it {fault}".strip(), "contract", f"it {fault}")
 

@@ -16,12 +16,12 @@ from zoo.errors import UserError
 from zoo.registry import contracts
 
 _SIZES = (9, 6, 8, 7, 6, 12, 6, 10, 6, 7, 8, 6, 9, 6, 11, 8)  # images of each class
-_AFTER_AN_EPOCH = 3  # batches that are asked for beyond one epoch
-_MOST = 2000  # batches of an epoch
+_AFTER_AN_EPOCH = 3  # batches that are drawn beyond one epoch
+_MOST = 2000  # batches of an epoch that are drawn at most
 
 
 def _labels() -> NDArray[np.int64]:
-    """Return the classes of the images, whose order is that of no class."""
+    """Return the classes of the images, in random order."""
     return np.random.default_rng(0).permutation(np.repeat(np.arange(len(_SIZES)), _SIZES))
 
 
@@ -34,7 +34,7 @@ def _build(part: Part, seed: int = 0) -> Any:
 
 
 def _batches(sampler: Any, count: int) -> list[list[int]]:
-    """Return the next batches, each looked at."""
+    """Return the next batches, each checked."""
     images = len(_labels())
     found = []
     with blaming("it"):
@@ -43,27 +43,27 @@ def _batches(sampler: Any, count: int) -> list[list[int]]:
             found.append([int(index) for index in batch])
     if len(found) < count:
         raise CheckFailedError(
-            f"it ended after {len(found)} batches; a sampler goes on without end, one epoch after "
-            "the other",
+            f"it ended after {len(found)} batches; a sampler never ends, one epoch follows the "
+            "other",
             "end",
         )
     return found
 
 
 def _epoch(sampler: Any) -> int:
-    """Return how many batches its epoch has."""
+    """Return the number of batches of an epoch."""
     with blaming("its __len__()"):
         return min(_MOST, len(sampler))
 
 
 def check_batches(part: Part) -> None:
-    """It yields lists of whole numbers, each the index of an image, and none that is empty."""
+    """It yields non-empty lists of indices of images."""
     sampler = _build(part)
     _batches(sampler, 20)
 
 
 def check_endless(part: Part) -> None:
-    """It goes on after an epoch of ``len(sampler)`` batches, which are at least one."""
+    """It continues after an epoch, which has ``len(sampler)`` batches, at least one."""
     sampler = _build(part)
     length = _epoch(sampler)
     if length < 1:
@@ -72,7 +72,7 @@ def check_endless(part: Part) -> None:
 
 
 def check_batch_size(part: Part) -> None:
-    """Where it has ``batch_size``, every batch has that many images: a loss may count on it."""
+    """If it has ``batch_size``, every batch has that many images: a loss may rely on it."""
     sampler = _build(part)
     size = getattr(sampler, "batch_size", None)
     if size is None:
@@ -80,12 +80,12 @@ def check_batch_size(part: Part) -> None:
     for batch in _batches(sampler, 20):
         if len(batch) != size:
             raise CheckFailedError(
-                f"it says batch_size = {size} and gave a batch of {len(batch)}", "size"
+                f"it has batch_size = {size} and gave a batch of {len(batch)}", "size"
             )
 
 
 def check_two_classes(part: Part) -> None:
-    """Batches have images of two classes at least: one class has nothing to be told apart from."""
+    """Batches have images of at least two classes: one class alone has no negatives."""
     labels = _labels()
     for batch in _batches(_build(part), 20):
         if len(set(labels[batch].tolist())) < 2:
@@ -93,7 +93,7 @@ def check_two_classes(part: Part) -> None:
 
 
 def check_seed(part: Part) -> None:
-    """The same seed gives the same batches; where it takes a seed, another one gives others."""
+    """The same seed gives the same batches; if it takes a seed, another seed gives others."""
     first = _batches(_build(part), 10)
     if _batches(_build(part), 10) != first:
         raise CheckFailedError("it gave other batches for the same seed", "seed")
@@ -105,10 +105,10 @@ def check_seed(part: Part) -> None:
 
 
 def check_resume(part: Part) -> None:
-    """A new one that loads its ``state_dict()`` goes on with the batches that would have come.
+    """A new sampler that loads its ``state_dict()`` continues with the same batches.
 
-    Looked at in the middle of an epoch, at its end, and after it, for as many batches as an epoch
-    has, so that the next epoch is that of a run which was not stopped.
+    This is checked in the middle of an epoch, at its end and after it, for as many batches as an
+    epoch has, so that the next epoch is also that of a run that was not stopped.
     """
     length = _epoch(_build(part))
     for done in sorted({1, max(1, length // 2), length, length + 1}):
@@ -124,14 +124,14 @@ def check_resume(part: Part) -> None:
             other.load_state_dict(state)
         if _batches(other, len(wanted)) != wanted:
             raise CheckFailedError(
-                f"restored after {done} batches of {length}, it went on with others", "resume"
+                f"restored after {done} batches of {length}, it continued with others", "resume"
             )
 
 
 def check_every_image(part: Part) -> None:
-    """In ten epochs every image is drawn: none is left out of training.
+    """In ten epochs every image is drawn, so that none is missing from training.
 
-    One that leaves images out by its definition says so in ``expected_failures``.
+    A sampler that leaves images out by its definition declares this in ``expected_failures``.
     """
     sampler = _build(part)
     seen = {index for batch in _batches(sampler, 10 * _epoch(sampler)) for index in batch}
@@ -145,9 +145,9 @@ def check_every_image(part: Part) -> None:
 
 
 def check_too_few_images(part: Part) -> None:
-    """Of a single image no batch can be made as it is asked for: it works or says so, at once.
+    """With a single image it gives a batch, or refuses at once.
 
-    What it says is a ``ValueError`` or :class:`zoo.UserError`, and no other exception.
+    It refuses by a ``ValueError`` or :class:`zoo.UserError`, not by another exception.
     """
     one = np.zeros(1, np.int64)
     try:

@@ -1,4 +1,4 @@
-"""A loss under check: how it is built, what it says of itself, and what one call of it gives."""
+"""A loss under check: building it, reading what it declares, and calling it."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class CheckFailedError(AssertionError):
     """A loss does not have a property; the message says what was seen, and on which batch.
 
     Attributes:
-        kind: what went wrong, in a word; a smaller batch shows the same only if this is the same.
-        fault: the message without when and on which batch; two checks that fail by the same fault
-            share it.
+        kind: what went wrong, in a word; a smaller batch shows the same fault only if its kind is
+            the same.
+        fault: the message without time and batch; checks that find the same fault share it.
     """
 
     def __init__(self, message: str, kind: str = "value", fault: str | None = None) -> None:
@@ -60,7 +60,7 @@ class NotApplicableError(unittest.SkipTest):
 
 
 class LossTraits(NamedTuple):
-    """What a loss says of itself; None where it says nothing.
+    """What a loss declares; None where it declares nothing.
 
     Attributes:
         kind: "pair", "triplet", "list", "proxy", "classifier" or "clustering".
@@ -69,7 +69,7 @@ class LossTraits(NamedTuple):
         normalises: whether the lengths of the embeddings make no difference.
         random: whether two calls may give two values.
         own_classes: whether it has weights for each class: labels are then indices.
-        expected_failures: names of checks that it cannot pass by its definition, and why.
+        expected_failures: names of checks that it cannot pass by its definition, with reasons.
     """
 
     kind: str | None
@@ -82,7 +82,7 @@ class LossTraits(NamedTuple):
 
 
 class LossCall(NamedTuple):
-    """What a call gave, in float64: the value, its gradient (N, d), and those of the parameters."""
+    """The result of a call in float64: the value, its gradient (N, d), those of the parameters."""
 
     value: Tensor
     gradient: Tensor
@@ -94,9 +94,9 @@ class Subject:
 
     Args:
         loss: a name of the registry, ``pml.<ClassName>``, ``"module:Class"``, a class, or a
-            function that returns a module. ``num_classes`` and ``embedding_size`` are supplied
-            where they are declared.
-        arguments: others for the constructor.
+            function that returns a module.
+        arguments: for the constructor; ``num_classes`` and ``embedding_size`` are supplied if it
+            has them.
 
     Raises:
         UserError: if there is no such loss, or it cannot be built from the arguments.
@@ -109,23 +109,23 @@ class Subject:
         self, loss: str | Callable[..., nn.Module], arguments: Mapping[str, Any] | None = None
     ) -> None:
         if isinstance(loss, nn.Module):
-            raise UserError("checks build a loss anew many times: give its class, not an object")
+            raise UserError("checks build a loss many times: give its class, not an object")
         self.registered = isinstance(loss, str) and ":" not in loss
         self.target: Any = loss if not isinstance(loss, str) else find(loss)
         self.short = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
         given = ", ".join(f"{key}={value}" for key, value in (arguments or {}).items())
-        own = said(self.target, "check_arguments", self.short)
+        own = declared_value(self.target, "check_arguments", self.short)
         self.arguments = {**own, **(arguments or {})}
         self.name = f"{self.short}({given})" if given else self.short
         self._first: dict[int, nn.Module] = {}
-        self.build()  # what is wrong with the arguments is said now
-        _ = self.traits  # and with what it says of itself
+        self.build()  # report wrong arguments now
+        _ = self.traits  # and wrong declarations
 
     def __repr__(self) -> str:
         return f"<Subject {self.name}>"
 
     def build(self, seed: int = 0) -> nn.Module:
-        """Return a new loss in float32; the seed decides the weights that it starts from."""
+        """Return a new loss in float32; the seed decides its initial weights."""
         if seed not in self._first:
             self._first[seed] = self._construct(seed)
         try:
@@ -152,9 +152,9 @@ class Subject:
 
     @cached_property
     def traits(self) -> LossTraits:
-        """What the loss says of itself, or what its constructor lets guess."""
+        """What the loss declares, by its attributes and its constructor."""
         loss = self.build()
-        own = {name: said(loss, name, self.short) for name in _ATTRIBUTES}
+        own = {name: declared_value(loss, name, self.short) for name in _ATTRIBUTES}
         kind = own["kind"]
         declared = {p.name for p in parameters_of(self.target)}
         return LossTraits(
@@ -168,12 +168,12 @@ class Subject:
         )
 
     def takes(self, argument: str) -> bool:
-        """Tell whether a call can be given an argument."""
+        """Return whether ``forward`` takes an argument."""
         parameters = inspect.signature(self.build().forward).parameters.values()
         return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
 
     def reference_gradient(self, batch: TrialBatch) -> Tensor | None:
-        """Return what the loss says its gradient is, if that is not the derivative of its value."""
+        """Return the gradient that the loss declares instead of the derivative of its value."""
         reference = getattr(self.build(), "reference_gradient", None)
         if reference is None:
             return None
@@ -182,7 +182,7 @@ class Subject:
         return gradient
 
     def value(self, batch: TrialBatch, dtype: torch.dtype = torch.float64) -> float:
-        """Return the value alone."""
+        """Return only the value."""
         return float(call(self.build().to(dtype), batch.x.to(dtype), batch.y).detach())
 
     def evaluate(
@@ -192,10 +192,10 @@ class Subject:
         loss: nn.Module | None = None,
         **more: Any,
     ) -> LossCall:
-        """Return value and gradients of a new loss, or of the one given.
+        """Return value and gradients of a new loss, or of the given one.
 
         Raises:
-            CheckFailedError: if the loss raises anything, or returns what cannot be minimised.
+            CheckFailedError: if the loss raises anything, or its result cannot be minimised.
         """
         if loss is None:
             loss = self.build().to(torch.float32 if dtype.itemsize < 4 else dtype)
@@ -212,13 +212,13 @@ class Subject:
 
 
 def call(loss: nn.Module, x: Tensor, y: Tensor, seed: int = 0, **more: Any) -> Tensor:
-    """Return the value of a loss, with random numbers that the seed decides."""
+    """Return the value of a loss; the seed decides its random numbers."""
     with torch.random.fork_rng(devices=[]), blaming("it"):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed walks the stack
         value = loss(x, y, **more)
     if not isinstance(value, Tensor) or value.numel() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise CheckFailedError(f"it returned {shape} and not one number", "shape")
+        raise CheckFailedError(f"it returned {shape}, not one number", "shape")
     if x.requires_grad and not value.requires_grad:
         raise CheckFailedError("it returned a number that does not depend on x: no graph", "graph")
     return value.reshape(())
@@ -240,7 +240,7 @@ def construct(
 
 @contextmanager
 def blaming(what: str) -> Iterator[None]:
-    """Turn what a loss raises into a failure of the check that says where it was raised."""
+    """Turn an exception of a loss into a failure of the check that says where it was raised."""
     try:
         yield
     except FAILURES as error:
@@ -253,8 +253,8 @@ def blaming(what: str) -> Iterator[None]:
         ) from error
 
 
-def said(owner: Any, attribute: str, name: str) -> Any:
-    """Return what a loss says of itself in an attribute; None or {} where it says nothing.
+def declared_value(owner: Any, attribute: str, name: str) -> Any:
+    """Return a declared attribute of a component; None or {} if it has none.
 
     Raises:
         UserError: if it cannot be read, or is of the wrong type.
@@ -280,7 +280,7 @@ def find(name: str, kind: Kind = "losses") -> Any:
     module = file.removesuffix(".py").replace("/", ".")
     if not colon:
         script = f"{module.replace('.', '/')}.py"
-        # A path's own raises for a name too long.
+        # Path.is_file raises if a name is too long.
         if not components.kinds_of(name) and os.path.isfile(script):  # noqa: PTH113
             raise UserError(f"{name!r} is a file; name the class in it, {module}:<Class>")
         return components.load(kind, name)
@@ -296,14 +296,14 @@ def find(name: str, kind: Kind = "losses") -> Any:
 
 
 def _import(module: str) -> Any:
-    """Import a module, seen from where the user is; say in which line it breaks."""
-    if "" not in sys.path:  # a script of ours has its own folder there
+    """Import a module from the working directory or sys.path; report the line where it fails."""
+    if "" not in sys.path:  # the folder of the `zoo` script is there instead
         sys.path.insert(0, "")
     try:
         return importlib.import_module(module)
     except FAILURES as error:
-        told = isinstance(error, ImportError | SyntaxError)  # which say themselves what and where
-        frame = None if told else frame_of(error)
+        says_where = isinstance(error, ImportError | SyntaxError)
+        frame = None if says_where else frame_of(error)
         where = f" ({frame.filename}:{frame.lineno})" if frame else ""
         reason = f"{type(error).__name__}: {words_of(error)}{where}"
         raise UserError(f"cannot import {module!r}: {reason}") from error

@@ -43,7 +43,7 @@ Checkable = str | Callable[..., Any] | Subject | Part
 
 @checked
 def summaries(kind: Kind = "losses") -> dict[str, str]:
-    """Return the checks of a kind, by name in the order they are run in, and what each asks."""
+    """Return the name of each check of a kind and what it requires, in the order of running."""
     found = {check.__name__: inspect.getdoc(check) or "" for check in CHECKS_OF[kind]}
     return {name: plain(text.split("\n", 1)[0]) for name, text in found.items()}
 
@@ -55,13 +55,13 @@ def run(
     only: Iterable[str] = (),
     kind: Kind = "losses",
 ) -> Report:
-    """Put a component through all checks, or through those named; return what came of each.
+    """Run all checks of a component, or those named; return their outcomes.
 
     Args:
         loss: a loss, as :class:`Subject` takes it; or another component, as :class:`Part` does.
         arguments: for its constructor.
         only: names of checks.
-        kind: what it is; one of "losses", "miners", "samplers", "backbones" and "datasets".
+        kind: "losses", "miners", "samplers", "backbones" or "datasets".
 
     Raises:
         UserError: if there is no such component or check, or the arguments do not fit.
@@ -79,7 +79,7 @@ def records(subject: Subject | Part, only: Iterable[str] = ()) -> Iterator[Recor
 
 @checked
 def checks_for(loss: Checkable, kind: Kind = "losses") -> tuple[Check, ...]:
-    """Return the checks that have a meaning for a component, as far as it says."""
+    """Return the checks that apply to a component, by what it declares."""
     subject = subject_of(loss, None, kind)
     return tuple(check for check in CHECKS_OF[subject.kind] if applies(check, subject))
 
@@ -88,9 +88,9 @@ def checks_for(loss: Checkable, kind: Kind = "losses") -> tuple[Check, ...]:
 def parametrize_with_checks(losses: Iterable[Checkable], kind: Kind = "losses") -> Any:
     """Return a pytest decorator for a test with arguments ``loss`` and ``check``.
 
-    There is one test for each loss and each check that applies to it. Expected failures are
-    pytest's own, and strict: one that passes is a failure. For another kind of component the first
-    argument of the test is called ``component``.
+    There is one test for each loss and each check that applies to it. Expected failures are marked
+    as strict xfail: one that passes is a failure. For another kind of component the first argument
+    of the test is called ``component``.
     """
     subjects = [subject_of(loss, None, kind) for loss in losses]
     return parametrize(CHECKS_OF[kind], subjects, "loss" if kind == "losses" else "component")

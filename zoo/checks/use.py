@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.checks import batches
 from zoo.checks.batches import CLASSES, DIMENSIONS, TrialBatch
-from zoo.checks.compare import hold, require_finite, require_same, saying
+from zoo.checks.compare import hold, prefixed, require_finite, require_same
 from zoo.checks.memory import PeakMemory
 from zoo.checks.outcomes import unless
 from zoo.checks.subject import (
@@ -32,7 +32,7 @@ _STEPS = 200
 
 
 def _is_random(subject: Subject) -> str | None:
-    """Not for a loss that says that it draws random numbers, ``random = True``."""
+    """Not applicable to a loss that declares that it draws random numbers, ``random = True``."""
     return "it draws random numbers" if subject.traits.random else None
 
 
@@ -42,7 +42,7 @@ def check_repeated_steps(subject: Subject) -> None:
     def three_steps_work(batch: TrialBatch) -> None:
         loss = subject.build()
         for number in (1, 2, 3):
-            with saying(f"in step {number}"):
+            with prefixed(f"in step {number}"):
                 _step(subject, loss, batch)
 
     for batch in batches.general():
@@ -50,34 +50,34 @@ def check_repeated_steps(subject: Subject) -> None:
 
 
 def check_state_dict(subject: Subject) -> None:
-    """All that decides the value is in the state dict: a resumed run goes on as it was.
+    """Everything that decides the value is in the state dict, so a resumed run is not changed.
 
-    After three steps the state is loaded into a new loss, which has to give the same.
+    After three steps the state is loaded into a new loss, which has to give the same result.
     """
     first, batch = batches.general()
     loss = subject.build()
     for number in (1, 2, 3):
-        with saying(f"in step {number}"):
+        with prefixed(f"in step {number}"):
             _step(subject, loss, first)
     other = subject.build(seed=1)
     with blaming("restoring its state_dict"):
         other.load_state_dict(copy.deepcopy(loss.state_dict()))
     wanted = subject.evaluate(batch, torch.float32, loss)
     got = subject.evaluate(batch, torch.float32, other)
-    with saying("restored from its state_dict after three steps"):
+    with prefixed("restored from its state_dict after three steps"):
         require_same(got, wanted)
 
 
 def check_moves(subject: Subject) -> None:
-    """All tensors that it holds go where it is sent: to another type, to a GPU if there is one.
+    """All of its tensors move with it: to another type, to a GPU if there is one.
 
-    A tensor that is a plain attribute stays behind, and is not saved either.
+    A tensor that is a plain attribute is not moved, and not saved either.
     """
     moved = subject.build().double()
     for path, tensor in _plain_tensors(moved):
         raise CheckFailedError(
-            f"{path}, a tensor of shape {tuple(tensor.shape)}, stays behind when the loss is moved "
-            "and is not in its state_dict: make it a buffer or a parameter"
+            f"{path}, a tensor of shape {tuple(tensor.shape)}, does not move with the loss and is "
+            "not in its state_dict: make it a buffer or a parameter"
         )
     batch = next(batches.general())
     subject.evaluate(batch, loss=moved)
@@ -88,13 +88,13 @@ def check_moves(subject: Subject) -> None:
         torch.autograd.backward(value)
         gradient = torch.zeros_like(x) if x.grad is None else x.grad
         got = LossCall(value.detach().cpu().double(), gradient.cpu().double(), {})
-        with saying("on a GPU"):
+        with prefixed("on a GPU"):
             require_same(got, wanted, rtol=1e-4)
 
 
 @unless(_is_random)
 def check_determinism(subject: Subject) -> None:
-    """Two calls give the same value, whatever random numbers come next."""
+    """Two calls give the same value, whatever the state of the random numbers."""
 
     def twice_the_same(batch: TrialBatch) -> None:
         x = batch.x.float()
@@ -107,7 +107,7 @@ def check_determinism(subject: Subject) -> None:
 
 
 def check_leaves_inputs(subject: Subject) -> None:
-    """Embeddings and labels are not written to: the miner and the next loss need them as well."""
+    """Embeddings and labels are not changed in place: the miner and other losses need them too."""
 
     def untouched(batch: TrialBatch) -> None:
         x, y = batch.x.float(), batch.y.clone()
@@ -121,10 +121,10 @@ def check_leaves_inputs(subject: Subject) -> None:
 
 
 def check_memory(subject: Subject) -> None:
-    """Memory grows as a matrix of all pairs does, N², and not with pairs x negatives.
+    """Memory grows at most as a matrix of all pairs, N², not with pairs x negatives.
 
-    The bytes alive at once are counted at 64 and at 128 images, four of each class. As N³, what
-    takes 100 MB at 128 images takes 50 GB at a thousand.
+    The peak memory is counted at 64 and at 128 images, four of each class. With N³, 100 MB at 128
+    images become 50 GB at a thousand.
     """
     small, large = (_peak(subject, n) for n in (64, 128))
     growth = math.log2(large.peak / max(1, small.peak))
@@ -138,8 +138,8 @@ def check_memory(subject: Subject) -> None:
 def check_learning(subject: Subject) -> None:
     """In 200 steps of Adam a linear map learns an easy problem: lower loss, higher Recall@1.
 
-    24 images of 4 classes, of which a step sees three each. The classes differ in 4 of 12 inputs,
-    and the others are noise.
+    There are 24 images of 4 classes; a step sees three of each class. The classes differ in 4 of 12
+    inputs; the others are noise.
     """
     images, y = _noisy_images()
     random = batches.generator(11)
@@ -151,7 +151,7 @@ def check_learning(subject: Subject) -> None:
     for step in range(_STEPS):
         rows = torch.cat([torch.randperm(6, generator=random)[:3] + 6 * c for c in range(4)])
         optimizer.zero_grad()
-        with saying(f"in step {step + 1}"):
+        with prefixed(f"in step {step + 1}"):
             value = call(loss, images[rows] @ weight, y[rows])
             values.append(float(value.detach()))
             if not math.isfinite(values[-1]):
@@ -172,20 +172,20 @@ def check_learning(subject: Subject) -> None:
 
 
 def _takes_no_gallery(subject: Subject) -> str | None:
-    """Only for a loss whose ``forward`` takes ``ref_emb``."""
+    """Applicable only to a loss whose ``forward`` takes ``ref_emb``."""
     return None if subject.takes("ref_emb") else "its forward takes no ref_emb"
 
 
 def _takes_no_pairs(subject: Subject) -> str | None:
-    """Only for a loss whose ``forward`` takes ``indices_tuple``."""
+    """Applicable only to a loss whose ``forward`` takes ``indices_tuple``."""
     return None if subject.takes("indices_tuple") else "its forward takes no indices_tuple"
 
 
 @unless(_takes_no_gallery)
 def check_gallery(subject: Subject) -> None:
-    """A gallery (``ref_emb``) works: of any size, in any order, and its labels count.
+    """A gallery (``ref_emb``) works: of any size, in any order, and its labels matter.
 
-    A loss that says ``gallery = False`` has to refuse one, not to ignore it.
+    A loss that declares ``gallery = False`` has to refuse one, not ignore it.
     """
     queries, gallery = next(batches.general()).split()
     if _refuses(subject, subject.traits.gallery, queries, _as_gallery(gallery)):
@@ -195,11 +195,11 @@ def check_gallery(subject: Subject) -> None:
         queries, gallery = batch.split()
         for one, other in ((queries, gallery), (gallery, queries)):
             if len(one.y) and len(other.y):
-                with saying(f"with a gallery of {len(other.y)} for {len(one.y)} images"):
+                with prefixed(f"with a gallery of {len(other.y)} for {len(one.y)} images"):
                     wanted = subject.evaluate(one, **_as_gallery(other))
                     require_finite(wanted)
                 mirrored = other.rows(torch.arange(len(other.y)).flip(0))
-                with saying("with the gallery in reverse order"):
+                with prefixed("with the gallery in reverse order"):
                     require_same(subject.evaluate(one, **_as_gallery(mirrored)), wanted)
 
     for batch in batches.general():
@@ -209,17 +209,17 @@ def check_gallery(subject: Subject) -> None:
         a, b = (subject.evaluate(queries, **_as_gallery(g)).value for g in (gallery, other))
         if a == b:
             raise CheckFailedError(
-                f"the labels of a gallery make no difference, the value is {float(a):.6g} with "
-                f"other ones too; {_way_on('ref_emb and ref_labels', 'gallery')}"
+                f"the labels of a gallery do not matter, the value is {float(a):.6g} with other "
+                f"labels too; {_remedy('ref_emb and ref_labels', 'gallery')}"
             )
 
 
 @unless(_takes_no_pairs)
 def check_mined(subject: Subject) -> None:
-    """Mined pairs and triplets (``indices_tuple``) work, count, and may be none.
+    """Mined pairs and triplets (``indices_tuple``) work, matter, and may be empty.
 
-    All pairs give what no miner gives, if the loss says that its kind is "pair". A loss that says
-    ``mined = False`` has to refuse them, not to ignore them.
+    If the loss declares that its kind is "pair", all pairs give the same as no miner. A loss that
+    declares ``mined = False`` has to refuse mined pairs, not ignore them.
     """
     batch = next(batches.general())
     pairs = {"indices_tuple": _all_pairs(batch.y)}
@@ -234,7 +234,7 @@ def check_mined(subject: Subject) -> None:
             "no pairs": (none,) * 4,
             "no triplets": (none,) * 3,
         }.items():
-            with saying(f"with {what} mined"):
+            with prefixed(f"with {what} mined"):
                 result = subject.evaluate(batch, indices_tuple=indices)
                 require_finite(result)
                 if what == "all pairs" and subject.traits.kind == "pair":
@@ -247,13 +247,13 @@ def check_mined(subject: Subject) -> None:
         a, b = (subject.evaluate(batch, indices_tuple=t) for t in (triplets, few))
         if a.value == b.value and torch.equal(a.gradient, b.gradient):
             raise CheckFailedError(
-                f"which triplets are mined makes no difference, the value is {a.value:.6g} with "
-                f"others too; {_way_on('indices_tuple', 'mined')}"
+                f"the mined triplets do not matter, the value is {a.value:.6g} with others too; "
+                f"{_remedy('indices_tuple', 'mined')}"
             )
 
 
 def _step(subject: Subject, loss: nn.Module, batch: TrialBatch) -> None:
-    """Learn once from a batch."""
+    """Take one training step on a batch."""
     result = subject.evaluate(batch, torch.float32, loss)
     require_finite(result)
     parameters = [p for p in loss.parameters() if p.requires_grad]
@@ -262,7 +262,7 @@ def _step(subject: Subject, loss: nn.Module, batch: TrialBatch) -> None:
 
 
 def _plain_tensors(loss: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors that a loss holds as plain attributes, with the path to each."""
+    """Yield the tensors that are plain attributes of a loss, with the path to each."""
     for path, module in loss.named_modules():
         for name, value in vars(module).items():
             if isinstance(value, Tensor):
@@ -297,11 +297,11 @@ def _as_gallery(batch: TrialBatch) -> dict[str, Any]:
 def _refuses(
     subject: Subject, meant: bool | None, batch: TrialBatch, more: Mapping[str, Any]
 ) -> bool:
-    """Tell whether a loss refuses an argument as it says it does.
+    """Return whether a loss refuses an argument as it declares.
 
     Raises:
-        CheckFailedError: if it says that it refuses, and does not.
-        NotApplicableError: if it refuses without having said so.
+        CheckFailedError: if it declares that it refuses, and does not.
+        NotApplicableError: if it refuses without declaring so.
     """
     try:
         subject.evaluate(batch, **more)
@@ -313,14 +313,14 @@ def _refuses(
         return True
     if meant is False:
         raise CheckFailedError(
-            f"it says that {next(iter(more))} has no meaning, and takes it; raise a ValueError "
-            "where it is not None"
+            f"it declares that {next(iter(more))} has no meaning, but takes it; raise a ValueError "
+            "if it is not None"
         )
     return False
 
 
-def _way_on(arguments: str, trait: str) -> str:
-    return f"use {arguments}, or say {trait} = False and raise a ValueError where they are given"
+def _remedy(arguments: str, trait: str) -> str:
+    return f"use {arguments}, or declare {trait} = False and raise a ValueError if they are given"
 
 
 def _all_pairs(y: Tensor) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""``zoo check``: put components through their checks."""
+"""``zoo check``: run the checks of components."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     "names",
     nargs=-1,
     metavar="[KIND] [NAME]... [KEY=VALUE]...",
-    help="A kind (losses, by default; miners, samplers, backbones, datasets); then names that `zoo "
-    "list` shows, pml.<ClassName>, or module:Class; and arguments for one of them, as scale=32.",
+    help="A kind (losses by default, or miners, samplers, backbones, datasets), then names from "
+    "`zoo list`, pml.<ClassName> or module:Class. With one name, its arguments, such as scale=32.",
 )
 @click.option(
     "-a",
     "--all",
     "everything",
     is_flag=True,
-    help="Every one of the kind that `zoo list` shows.",
+    help="Check everything of the kind that `zoo list` shows.",
 )
 @click.option(
-    "--only", multiple=True, metavar="CHECK", help="This check alone; may be given again."
+    "--only", multiple=True, metavar="CHECK", help="Run only this check; may be repeated."
 )
 @click.option(
-    "--list", "list_them", is_flag=True, help="List the checks and what each requires; run none."
+    "--list", "list_them", is_flag=True, help="Only list the checks and what each requires."
 )
 def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_them: bool) -> None:
-    """Put losses through checks: gradients, symmetries, hard numbers, memory, learning.
+    """Check losses: gradients, symmetries, extreme numbers, memory, learning.
 
-    Miners, samplers, backbones and data sets have checks of their own. A check that fails shows the
-    smallest batch that it fails on. Ends with status 1 if a component fails a check, or passes one
-    that it says it cannot.
+    Miners, samplers, backbones and data sets have their own checks. A check that fails shows the
+    smallest batch that it fails on. The exit status is 1 if a component fails a check, or passes
+    one that it declares it cannot pass.
 
     Examples: [cyan]zoo check ice[/], [cyan]zoo check pml.NTXentLoss temperature=0.01[/],
     [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/],
@@ -60,16 +60,16 @@ def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_
         return
     wanted = list(dict.fromkeys(name for name in names if "=" not in name))
     settings = [name for name in names if "=" in name]
-    everyone = [name for name in registry.names(kind) if everything and name not in wanted]
+    others = [name for name in registry.names(kind) if everything and name not in wanted]
     noun = registry.noun_of(kind)
-    if not wanted + everyone:
+    if not wanted + others:
         raise UserError(f"name a {noun} to check, or give --all")
-    if settings and len(wanted + everyone) > 1:
+    if settings and len(wanted + others) > 1:
         raise UserError(f"{settings[0]}: arguments are for one {noun}; check it alone")
     arguments = _arguments(settings)
     reports = [_check(kind, name, arguments, only) for name in wanted]
     broken = []
-    for name in everyone:
+    for name in others:
         try:
             reports.append(_check(kind, name, arguments, only))
         except UserError as error:
@@ -85,7 +85,7 @@ def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_
 def _check(
     kind: registry.Kind, name: str, arguments: dict[str, Any], only: Sequence[str]
 ) -> Report:
-    """Run the checks of one component under a bar, and print what came of them."""
+    """Run the checks of one component under a progress bar, and print their outcomes."""
     from zoo.checks import outcomes, suite
     from zoo.support.text import counted
 
@@ -113,7 +113,7 @@ def _check(
 
 
 def _verdict(bad: list[str]) -> str:
-    return f"{len(bad)} of them with faults: {', '.join(bad)}" if bad else "all of them as they say"
+    return f"{len(bad)} of them with faults: {', '.join(bad)}" if bad else "all as expected"
 
 
 def _arguments(settings: list[str]) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
         problems: list[yaml.Problem] = []
         node = yaml.parse(value, setting, problems)
         if node is None or not key.isidentifier():
-            said = problems[0].message if problems else "must be of the form key=value"
-            raise UserError(f"{setting}: {said}")
+            reason = problems[0].message if problems else "must be of the form key=value"
+            raise UserError(f"{setting}: {reason}")
         if key in arguments:
             raise UserError(f"{setting}: {key} is given twice")
         arguments[key] = node.plain()

@@ -12,13 +12,13 @@ from zoo.progress import echo, stdout
 @click.command()
 @click.argument("a", help="A run, or an experiment of several seeds.")
 @click.argument("b", help="What it is compared with.")
-@click.option("--ks", metavar="1,10", help="Which K; by default all that both have.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all that was computed.")
+@click.option("--ks", metavar="1,10", help="Values of K; by default all that both have.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was computed as JSON.")
 def compare(a: str, b: str, ks: str | None, as_json: bool) -> None:
     """Compare two runs query by query: is the difference more than chance?
 
-    A run is named by its folder, by its name in runs/ or the beginning of that. If the runs that
-    begin so differ in their seed only, all of them are taken, and paired by seed.
+    Name a run by its folder, its name in runs/, or the beginning of that name. If several runs have
+    this beginning and differ only in their seed, all of them are compared, paired by seed.
 
     Examples: [cyan]zoo compare ice_glyphs rll_glyphs[/],
     [cyan]zoo compare runs/a-1234abcd-s0 runs/b-1234abcd-s0 --ks 1 --json[/]
@@ -38,7 +38,7 @@ def compare(a: str, b: str, ks: str | None, as_json: bool) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    """Return the K of the command line."""
+    """Return the values of ``--ks``."""
     from zoo.errors import UserError
 
     try:

@@ -1,20 +1,36 @@
-"""``zoo list`` and ``zoo show``: which components there are."""
+"""``zoo list`` and ``zoo show``: names of components, and everything known of one."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
+from textwrap import shorten
 from typing import Any
 
 import rich_click as click
 from click.exceptions import Exit
-from rich.markup import escape
+from rich.cells import cell_len
+from rich.console import Group
+from rich.markup import escape, render
 from rich.table import Table
 
 from zoo import registry
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import stdout
 from zoo.registry.arguments import REQUIRED
+from zoo.support.text import harmless
+
+_LOSS_COLUMNS = {  # by importance, those that do not fit are left out; with an explanation
+    "name": "",
+    "paper": "",
+    "kind": "",
+    "checks": "how many pass; cannot: ruled out by the formula, see zoo check NAME",
+    "classes": "needed if it has weights for each class of the training data",
+    "sampler": "",
+    "cost": "time; N images and K classes of a batch, d of an embedding, C classes of the data",
+    "from": "",
+}
 
 
 @click.command("list")
@@ -31,7 +47,7 @@ from zoo.registry.arguments import REQUIRED
     help="Also every class of pytorch-metric-learning.",
 )
 def list_(kind: str | None, everything: bool) -> None:
-    """List what there is by name, plugins and broken plugins among it."""
+    """List losses, miners, samplers, backbones and data sets, including those of plugins."""
     console = stdout()
     kinds = registry.KINDS if kind is None else (kind_of(kind),)
     for one in kinds:
@@ -39,10 +55,12 @@ def list_(kind: str | None, everything: bool) -> None:
         others = registry.pml_names(one)
         found = [registry.component(one, name) for name in names]
         if found:
-            console.print(_losses(found) if kind == "losses" else _components(one, found))
+            table = _losses if kind == "losses" else _components
+            console.print(table(one, found, console.width))
         if others and everything:
             theirs = [registry.component(one, name) for name in others]
-            console.print("", _components(f"{one} of pytorch-metric-learning", theirs))
+            title = f"{one} of pytorch-metric-learning"
+            console.print("", _components(title, theirs, console.width))
         elif others:
             console.print(
                 f"[dim]and {len(others)} of pytorch-metric-learning as pml.<ClassName>; "
@@ -55,7 +73,7 @@ def list_(kind: str | None, everything: bool) -> None:
 @click.argument("kind", help="losses, miners, samplers, backbones or datasets.")
 @click.argument("name", required=False, help="A name that `zoo list` shows, or pml.<ClassName>.")
 def show(kind: str, name: str | None) -> None:
-    """Show all that is known of one component: its arguments, paper and documentation."""
+    """Show the arguments, paper and documentation of one component."""
     from zoo.registry.source import plain
 
     console = stdout()
@@ -76,7 +94,7 @@ def show(kind: str, name: str | None) -> None:
     if found.parameters:
         console.print(_parameters(found))
     text = plain(registry.documentation(target)).replace("::\n", ":\n")
-    console.print("\n" + escape(text or "Its class says nothing of itself."))
+    console.print("\n" + escape(text or "This class has no documentation."))
 
 
 def kind_of(name: str) -> registry.Kind:
@@ -86,18 +104,18 @@ def kind_of(name: str) -> registry.Kind:
 
 
 def _without_name(kind: str) -> str:
-    """Return what to say where `zoo show` was given one word: a kind or, more likely, a name."""
+    """Return the error for `zoo show` with one word: a kind or, more likely, a name."""
     if kind in registry.KINDS:
-        return f"name one of them too; `zoo list {kind}` shows what there is"
+        return f"add a name; `zoo list {kind}` shows them"
     kinds = registry.kinds_of(kind)
     if not kinds:
         known = [name for one in registry.KINDS for name in registry.names(one)]
         return f"there is nothing named {kind!r}" + did_you_mean(kind, [*registry.KINDS, *known])
-    return "say of which kind: " + one_of([f"zoo show {found} {kind}" for found in kinds])
+    return "say which kind: " + one_of([f"zoo show {found} {kind}" for found in kinds])
 
 
 def table_of(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table without its empty columns; where one has single words, they stay whole."""
+    """Return a table without its empty columns; a column of single words is not wrapped."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
     for i in kept:
@@ -108,58 +126,80 @@ def table_of(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
     return table
 
 
-def _components(title: str, found: list[registry.Component]) -> Table:
-    return table_of(title, ("name", "what it is", "from"), [_listing(one) for one in found])
+def _components(title: str, found: list[registry.Component], width: int) -> Table:
+    origins = [_origin(one) for one in found]
+    room = width - _width([escape(one.name) for one in found]) - _width(origins)
+    rows = [(*_listing(one, room), origin) for one, origin in zip(found, origins, strict=True)]
+    return table_of(title, ("name", "what it is", "from"), rows)
 
 
-def _listing(component: registry.Component) -> tuple[str, str, str]:
+def _listing(component: registry.Component, room: int) -> tuple[str, str]:
+    """Return a name and what it is; words longer than the room, such as addresses, become …."""
     from zoo.registry.source import plain
 
-    name, summary = escape(component.name), escape(plain(component.summary))
+    name = escape(component.name)
     if component.broken:
-        return f"[red]{name}[/]", f"[red]broken: {escape(component.broken)}[/]", _origin(component)
+        return f"[red]{name}[/]", _broken(component)
+    words = plain(component.summary).split(" ")
+    summary = escape(" ".join("…" if cell_len(harmless(w)) > room else w for w in words))
     paper = f" [dim]({escape(component.paper)})[/]" if component.paper else ""
-    return f"[cyan]{name}[/]", summary + paper, _origin(component)
+    return f"[cyan]{name}[/]", summary + paper
 
 
-def _losses(found: list[registry.Component]) -> Table:
-    """Return the table of losses: what each looks at, needs and costs, and what checks gave."""
+def _broken(component: registry.Component) -> str:
+    return f"[red]broken: {escape(component.broken or '')}[/]"
+
+
+def _losses(title: str, found: list[registry.Component], width: int) -> Group:
+    """Return the table of losses, one line each, and below it those that are broken."""
     from zoo.cli import record
 
     recorded = record.read()
-    heads = ("name", "paper", "kind", "cost", "classes", "sampler", "checks", "from")
-    rows = []
-    for loss in found:
-        name = escape(loss.name)
-        if loss.broken:
-            reason = f"[red]broken: {escape(loss.broken)}[/]"
-            rows.append((f"[red]{name}[/]", reason, "", "", "", "", "", _origin(loss)))
-            continue
-        paper = re.match(r".*? \d{4}", loss.paper)
-        needs = "needed" if "num_classes" in loss.arguments else ""
-        own = loss.distribution == "metric-zoo"
-        checked = record.in_short(recorded.get(loss.name) if own else None)
-        kind, cost, sampler = (escape(loss.facts.get(f, "")) for f in ("kind", "cost", "sampler"))
-        shown, origin = escape(paper[0] if paper else loss.paper), _origin(loss)
-        rows.append((f"[cyan]{name}[/]", shown, kind, cost, needs, sampler, checked, origin))
-    table = table_of("losses", heads, rows)
-    table.caption = (
-        "cost: time; N images of a batch, d of an embedding, C classes, K of the batch\n"
-        "classes: whether it has weights for each class of the training data\n"
-        "checks: how many pass; cannot: those that its formula rules out, see zoo check NAME"
-    )
-    table.caption_justify = "left"
-    return table
+    rows = [_loss(loss, recorded) for loss in found if not loss.broken]
+    heads = [head for head in _LOSS_COLUMNS if any(row[head] for row in rows)]
+    ends = accumulate(_width([head, *(row[head] for row in rows)]) for head in heads)
+    fit = sum(end - 2 <= width for end in ends)
+    shown, dropped = heads[:fit], heads[fit:]
+    table = table_of(title, shown, [[row[head] for head in shown] for row in rows])
+    lines = [f"{head}: {text}" for head in shown if (text := _LOSS_COLUMNS[head])]
+    if dropped:
+        need = "needs" if len(dropped) == 1 else "need"
+        lines.append(f"{one_of(dropped, 'and')} {need} a wider terminal")
+    broken = [(escape(one.name), _broken(one), _origin(one)) for one in found if one.broken]
+    others = table_of("", ("broken", "reason", "from"), broken)
+    return Group(table, *(f"[dim]{line}[/]" for line in lines), *([others] if broken else []))
+
+
+def _loss(loss: registry.Component, recorded: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of a loss: what it looks at, needs and costs, and the checks it passes."""
+    from zoo.cli import record
+
+    year = re.match(r".*? \d{4}", loss.paper)
+    own = loss.distribution == "metric-zoo"
+    cells = {fact: escape(loss.facts.get(fact, "")) for fact in ("kind", "cost", "sampler")}
+    return cells | {
+        "name": f"[cyan]{escape(loss.name)}[/]",
+        "paper": escape(shorten(year[0] if year else loss.paper, 40, placeholder=" …")),
+        "classes": "needed" if "num_classes" in loss.arguments else "",
+        "checks": record.in_short(recorded.get(loss.name) if own else None),
+        "from": _origin(loss),
+    }
+
+
+def _width(cells: Sequence[str]) -> int:
+    """Return the width of a column and the gap after it; 0 if it is empty."""
+    widest = max(cell_len(harmless(render(cell).plain)) for cell in cells)
+    return widest + 2 if widest else 0
 
 
 def _origin(component: registry.Component) -> str:
-    """Return where a component is from, if that is not plain from its name."""
+    """Return the package that a component is from, unless its name shows it."""
     known = ("metric-zoo", "pytorch-metric-learning")
     return "" if component.distribution in known else escape(component.distribution)
 
 
 def _parameters(component: registry.Component) -> Table:
-    """Return the table of arguments; those that the run supplies are not for the user to give."""
+    """Return the table of arguments; those that the run supplies are marked."""
     from zoo.base import RUNTIME
 
     rows = []

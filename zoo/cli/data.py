@@ -1,4 +1,4 @@
-"""``zoo data``: what data sets there are, whether they are whole, and how to get them."""
+"""``zoo data``: list, check and download data sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zoo.progress import Reporter, stdout
 if TYPE_CHECKING:
     from zoo.registry.components import Component
 
-_root = click.option("--root", metavar="DIR", help="Its folder; by default where it is looked for.")
+_root = click.option("--root", metavar="DIR", help="Its folder; by default in $ZOO_DATA or cache.")
 _name = click.argument("name", help="A name that `zoo data list` shows.")
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
@@ -49,12 +49,11 @@ def list_() -> None:
 @_name
 @_root
 def verify(name: str, root: str | None) -> None:
-    """Read every image of a data set; say what is wrong with it, file by file.
+    """Read every image of a data set and report every problem, file by file.
 
-    Checked are the numbers of images and classes, that every image decodes, that no image and no
-    class, however it is spelt, is in train and in test, and that what images.cache has kept is what
-    the images are. Ends with status 1 if something is wrong. Gray and tiny images are noted, but
-    nothing is wrong with them.
+    It checks the numbers of images and classes, that every image decodes, that train and test share
+    no image and no class (however it is spelt), and that images.cache matches the images. The exit
+    status is 1 if there is a problem. Grey and tiny images are noted, but are not problems.
 
     Examples: [cyan]zoo data verify sop[/], [cyan]zoo data verify image_folder --root photographs[/]
     """
@@ -71,7 +70,7 @@ def verify(name: str, root: str | None) -> None:
     if shown:
         console.print(_findings(shown))
     if len(shown) < len(findings):
-        console.print(f"and {len(findings) - len(shown):,} more; all of them with | cat")
+        console.print(f"and {len(findings) - len(shown):,} more; append | cat to see all")
     counts = Counter(one.severity for one in findings)
     bad = [counted(counts[one], one) for one in ("error", "warning") if counts[one]]
     console.print(f"{name}: {' and '.join(bad) or 'nothing is wrong'}", markup=False)
@@ -86,14 +85,14 @@ def verify(name: str, root: str | None) -> None:
     "--url",
     "urls",
     multiple=True,
-    help="Get it from here instead: a folder that has the files by their names, ending in /, or a "
-    "file. May be given again.",
+    help="Download from here instead: a file, or a folder (ending in /) that has the files under "
+    "their names. May be repeated.",
 )
 def download(name: str, root: str | None, urls: tuple[str, ...]) -> None:
     """Download a data set, check it and unpack it.
 
-    A download that was stopped goes on where it ended. Where no address has a file any more, put it
-    into the folder by hand: the same command then checks and unpacks it.
+    A download that was stopped resumes where it ended. If no address offers a file any more, put
+    the file into the folder by hand: the same command then checks and unpacks it.
 
     Examples: [cyan]zoo data download cub200[/], [cyan]zoo data download sop --root /data/sop --url
     http://mirror.example/sop/[/]
@@ -108,7 +107,7 @@ def download(name: str, root: str | None, urls: tuple[str, ...]) -> None:
         reporter.say(f"error: {error}")
         raise Exit(1) from None
     except KeyboardInterrupt:
-        reporter.say("stopped; the same command goes on")
+        reporter.say("stopped; the same command resumes")
         raise Exit(1) from None
     _print_place(name, found)
     stdout().print(_counts(found, {}))
@@ -129,18 +128,19 @@ def _row(component: Component) -> tuple[str, ...]:
 
 
 def _place(name: str, target: Any) -> tuple[str, str]:
-    """Return the size of a data set on this machine, and where it is or what to do."""
+    """Return the size of a data set on this machine, and where it is or how to get it."""
     from zoo.data import survey
     from zoo.support.text import counted
 
     if not getattr(target, "sources", ()):
-        wants = any(p.name == "root" for p in registry.describe("datasets", name).parameters)
-        return "", "yours: dataset.root=<folder>" if wants else "needs no files"
+        has_root = any(p.name == "root" for p in registry.describe("datasets", name).parameters)
+        return "", "your own: dataset.root=<folder>" if has_root else "needs no files"
     folder = data_dir(name)
     try:
         if not folder.exists() or all(one.name.startswith(".") for one in folder.iterdir()):
-            way = "" if all(source.urls for source in target.sources) else " says what to put there"
-            return "", escape(_plain(f"not in {folder}") + f"; zoo data download {name}{way}")
+            by_hand = not all(source.urls for source in target.sources)
+            command = f"zoo data download {name}" + " says what to put there" * by_hand
+            return "", escape(_plain(f"not in {folder}") + f"; {command}")
         found: Survey = target.survey(content=False)
         size = decimal(survey.size(found.folder or folder))
     except (UserError, OSError) as error:
@@ -185,5 +185,5 @@ def _findings(findings: Sequence[Finding]) -> Table:
 
 
 def _plain(text: str) -> str:
-    """Return a text as it is unless it would do something to a terminal, or cannot be written."""
+    """Return a text; quoted if it could steer a terminal or cannot be written."""
     return text if text.isprintable() else repr(text)

@@ -1,4 +1,4 @@
-"""``zoo embed``: the embeddings of a folder of images, in a file."""
+"""``zoo embed``: write the embeddings of a folder of images to a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from zoo.support.text import printable
 @click.command()
 @run
 @images
-@click.option("-o", "--output", type=PATH, required=True, metavar="FILE", help="An .npz file.")
+@click.option(
+    "-o", "--output", type=PATH, required=True, metavar="FILE", help=".npz file to write."
+)
 @device
 @batch_size
 @max_pixels
@@ -32,9 +34,9 @@ def embed(
 ) -> None:
     """Embed a folder of images with the network of a run.
 
-    The file has embeddings, float32 (N, d) of length 1, and names, the paths from the folder; run,
-    digest, network, version and folder tell where they are from. Files that cannot be read are left
-    out and named.
+    The file has embeddings, float32 (N, d) of length 1, and names, the paths within the folder;
+    run, digest, network, version and folder record their origin. Files that cannot be read are
+    skipped and reported.
 
     Example: [cyan]zoo embed ice_folder photographs -o embeddings.npz[/]
     """
@@ -43,7 +45,7 @@ def embed(
 
     reporter = Reporter(quiet=quiet)
     if output.suffix != ".npz":
-        raise UserError(printable(f"{output}: what is written is an .npz file; let it end so"))
+        raise UserError(printable(f"{output}: must end in .npz"))
     check_folder(output)
     with computing():
         model = network.load(run, device)

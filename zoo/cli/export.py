@@ -1,4 +1,4 @@
-"""``zoo export``: a trained network as a file that needs no zoo."""
+"""``zoo export``: write a trained network to a file that works without metric-zoo."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ from zoo.progress import Reporter, echo
     "--output",
     type=PATH,
     metavar="FILE",
-    help="By default the run's name, here, with .onnx or .pt2.",
+    help="File to write; by default the name of the run with .onnx or .pt2.",
 )
-@click.option("--format", metavar="FORMAT", help="onnx or torch; by default as FILE ends, or onnx.")
-@click.option(
-    "--opset", type=click.IntRange(min=1), metavar="N", help="Version of ONNX's operators."
-)
+@click.option("--format", metavar="FORMAT", help="onnx or torch; by default from the name of FILE.")
+@click.option("--opset", type=click.IntRange(min=1), metavar="N", help="Version of the ONNX opset.")
 @quiet
 def export(
     run: str, output: Path | None, format: str | None, opset: int | None, quiet: bool
 ) -> None:
-    """Write the network of a run as ONNX or for torch.export, to be used without the zoo.
+    """Export the network of a run to ONNX or torch.export, to be used without metric-zoo.
 
-    It takes uint8 images in RGB; what the backbone wants of them is inside. Scaling and cutting are
-    told in the JSON file beside it, and by the lines of Python that are printed. What was written
-    is compared with the network, on images of the test split and random ones: if a number differs
-    by more than 1e-5, or a nearest neighbour changes, nothing is kept and the status is 1.
+    The file takes uint8 RGB images and normalises them itself. How to resize and crop is in the
+    JSON file beside it and in the Python code that is printed. The file is compared with the
+    network on test images and random ones: if a number differs by more than 1e-5, or a nearest
+    neighbour changes, nothing is kept and the exit status is 1.
 
     Examples: [cyan]zoo export ice_folder -o model.onnx[/], [cyan]zoo export ice_folder -o
     model.pt2[/]

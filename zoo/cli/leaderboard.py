@@ -21,7 +21,7 @@ _FORMATS = ("text", "markdown", "csv", "json", "latex", "html")
 
 def _filter(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(
-        f"--{name}", multiple=True, metavar="GLOB", help=f"Only runs {what}; may be given again."
+        f"--{name}", multiple=True, metavar="GLOB", help=f"Only runs {what}; may be repeated."
     )
 
 
@@ -31,59 +31,61 @@ def _filter(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..
     nargs=-1,
     metavar="[DIR]...",
     type=click.Path(path_type=Path),
-    help="Folders of run folders; by default runs.",
+    help="Folders that contain runs; by default runs/.",
 )
 @click.option(
     "-f",
     "--format",
     "kind",
     type=click.Choice(_FORMATS),
-    help="How it is written; by default as the file ends that -o names, or as text.",
+    help="The format; by default that of the ending of the -o file, or text.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write it to a file."
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file."
 )
 @click.option(
     "--shape",
     default="runs",
     show_default=True,
     metavar="NAME",
-    help="runs: a table for each data set, a row for each experiment. table2, table3, table4, "
-    "table5, table6: that table of the ICE paper, its rows and columns. Or a YAML file like them.",
+    help="runs: a table for each data set, a row for each experiment. table2 to table6: the rows "
+    "and columns of that table of the ICE paper. Or a YAML file like those in configs/tables.",
 )
 @click.option(
     "--spread",
     type=click.Choice(["std", "ci"]),
     default="std",
     show_default=True,
-    help="What stands behind ±: the standard deviation over the seeds, or half of the 95 % "
+    help="The number after ±: the standard deviation over the seeds, or half of the 95 % "
     "interval of their mean.",
 )
-@_filter("dataset", "on these data sets, by name or folder; they are the columns of a --shape")
+@_filter("dataset", "on these data sets, by name or folder; a --shape has them as columns")
 @_filter("backbone", "with these backbones")
 @_filter("loss", "trained with these losses; none: not trained")
 @_filter("size", "with embeddings of these sizes")
-@_filter("name", "of configs that are called so")
+@_filter("name", "of configs with these names")
 @click.option(
     "--sort",
     metavar="COLUMN",
-    help="R@1, R@2 and so on from the best down; name, loss, backbone, size, seeds, minutes from "
-    "the least up. By default the first R@K.",
+    help="R@1, R@2 and so on, highest first; or name, loss, backbone, size, seeds, minutes, lowest "
+    "first. By default the first R@K.",
 )
 @click.option(
     "--group-by",
     "apart",
     multiple=True,
     type=click.Choice(["dataset", "backbone", "size"]),
-    help="A table for each; each data set has one in any case. May be given again.",
-)
-@click.option("--paper", is_flag=True, help="With a --shape of the paper: its values below ours.")
-@click.option(
-    "--others", is_flag=True, help="With a --shape of the paper: rows for what it has none for."
+    help="A separate table for each; data sets always have one. May be repeated.",
 )
 @click.option(
-    "--standalone", is_flag=True, help="With latex: a document of its own, not a part of one."
+    "--paper", is_flag=True, help="With a --shape of the paper: show its values below ours."
 )
+@click.option(
+    "--others",
+    is_flag=True,
+    help="With a --shape of the paper: add rows for the other experiments.",
+)
+@click.option("--standalone", is_flag=True, help="With latex: write a complete document.")
 @click.option(
     "--settings",
     is_flag=True,
@@ -111,8 +113,8 @@ def leaderboard(
 ) -> None:
     """Show the finished runs under some folders: Recall@K by data set, best first.
 
-    The best is bold. Runs that are not comparable with most, because of another network, embedding
-    size, preparation of images or other images, have a mark that is explained below the table.
+    The best is bold. A run that is not comparable with most, since its network, embedding size,
+    preparation of images or images differ, has a mark that is explained below the table.
 
     Examples: [cyan]zoo leaderboard[/], [cyan]zoo leaderboard --shape table3 --paper[/],
     [cyan]zoo leaderboard --loss 'ice*' --sort minutes --spread ci[/],

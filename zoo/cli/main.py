@@ -1,4 +1,4 @@
-"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else, as a full disk."""
+"""The command. Exit status: 0 done, 2 the input was wrong, 1 anything else, such as a full disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _USE = (embed, index, search, export)
 
 
 class _App(click.RichGroup):
-    """The command; what it says of its arguments cannot steer the terminal."""
+    """The command group; what its usage errors quote cannot steer the terminal."""
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
         with _harmless_usage():
@@ -73,56 +73,52 @@ for _command in (*_TRAIN, *_RESULTS, *_USE):
 
 
 def main() -> None:
-    """Run the command; say what was wrong with the input in words, not in a traceback."""
+    """Run the command; report wrong input in one line, without a traceback."""
     _prepare_streams()
     mend_size()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _Warnings()
             try:
-                app(prog_name="zoo")  # however it was started
+                app(prog_name="zoo")  # also when started by python -m zoo
             finally:
                 sys.stdout.flush()
-    except Exception as error:  # noqa: BLE001 - Python would print it as it is
+    except Exception as error:  # noqa: BLE001 - Python would print a traceback
         sys.exit(_explain(error))
 
 
 def _explain(error: Exception) -> int:
-    """Say what ended the command, in words where it is not a mistake in the program.
-
-    Returns:
-        the exit status.
-    """
-    said = _in_words(error)
-    if said is None or os.environ.get("ZOO_TRACEBACK"):
+    """Print what ended the command, with a traceback if it is a bug; return the exit status."""
+    message = _message(error)
+    if message is None or os.environ.get("ZOO_TRACEBACK"):
         complain("".join(traceback.format_exception(error)), "")
-    if said is not None:
-        complain(said)
+    if message is not None:
+        complain(message)
     if isinstance(error, OSError) and error.filename is None:
-        sys.stdout = _nowhere()  # what is left would fail at exit again
-    return 2 if _is_of_the_input(error) else 1
+        sys.stdout = _nowhere()  # Python would try to write the rest at exit and fail again
+    return 2 if _is_wrong_input(error) else 1
 
 
-def _is_of_the_input(error: Exception) -> bool:
+def _is_wrong_input(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.filename is not None and is_wrong_name(error)
     return isinstance(error, UserError) and not isinstance(error, MachineError)
 
 
-def _in_words(error: Exception) -> str | None:
-    """Return what is said instead of a traceback."""
+def _message(error: Exception) -> str | None:
+    """Return the message that is printed instead of a traceback; None for a bug."""
     if isinstance(error, UserError):
         return str(error)
     full = out_of_memory(error)
     if full is None and isinstance(error, OSError):
         if error.filename is None:
             return f"the output cannot be written: {error.strerror}"
-        return f"{str(error.filename)!r}: {error.strerror or error}"  # no right, no room
+        return f"{str(error.filename)!r}: {error.strerror or error}"
     return full
 
 
 def _prepare_streams() -> None:
-    """Make sure that there are streams, and that no character is one too many for them."""
+    """Make sure that both streams exist and that every character can be printed."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the shell, as in ``zoo list >&-``
@@ -136,10 +132,10 @@ def _nowhere() -> TextIO:
 
 
 class _Warnings:
-    """Shows each warning once, as a line of its own that says what it says and no more."""
+    """Shows each warning once, as one line without its place in the code."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
 
     def __call__(
         self,
@@ -153,6 +149,6 @@ class _Warnings:
         text = " ".join(str(message).split())
         if os.environ.get("ZOO_TRACEBACK"):
             text += f" ({filename}:{lineno}: {category.__name__})"
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._shown:
+            self._shown.add(text)
             complain(text, "warning: ")

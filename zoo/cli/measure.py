@@ -1,4 +1,4 @@
-"""``zoo measure``: other measures than Recall@K, of runs that are finished."""
+"""``zoo measure``: measure finished runs by more than Recall@K."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     default="map_at_r,r_precision",
     show_default=True,
     metavar="NAME,NAME",
-    help="Which: of map_at_r, r_precision, nmi, ami.",
+    help="Some of map_at_r, r_precision, nmi, ami.",
 )
 def measure(runs: tuple[str, ...], measures: str) -> None:
     """Measure finished runs by more than Recall@K: MAP@R, R-precision, NMI, AMI.
 
-    The test images are embedded, if nobody did so before. What is found is kept in the result of
-    the run, and not computed again.
+    The test images are embedded, unless their embeddings are kept already. The values are added to
+    the result of the run and not computed again.
 
-    A config that has evaluate.measures does the same at the end of a run.
+    With evaluate.measures in its config, a run does the same at its end.
 
     Examples: [cyan]zoo measure ice_glyphs[/],
     [cyan]zoo measure runs/ice_glyphs-* --measures map_at_r,nmi[/]
@@ -61,7 +61,7 @@ def _measured(folder: RunFolder, names: list[str]) -> dict[str, Any]:
     try:
         folder.add_measures(values, {"clustering": clustering} if clustering else {})
     except UserError as error:
-        warnings.warn(f"the measures are not kept: {error}", stacklevel=2)
+        warnings.warn(f"the measures cannot be saved: {error}", stacklevel=2)
     return {**result, "measures": {**known, **values}}
 
 

@@ -1,4 +1,4 @@
-"""Errors and warnings of the command, on stderr."""
+"""How the command prints errors, warnings and lines of its result."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 from zoo.progress import Reporter, stderr, stdout
 
-_TOO_LONG = re.compile(r"(\S{100})\S{4096,}(\S{100})")  # for a message; longer than any path
+_TOO_LONG = re.compile(r"(\S{100})\S{4096,}(\S{100})")  # longer than any path
 
 
 def complain(message: str, prefix: str = "error: ") -> None:
-    """Print an error on stderr; what is longer than any path is cut in its middle."""
+    """Print an error on stderr; a word longer than any path is shortened in its middle."""
     shown = _TOO_LONG.sub(r"\1...\2", prefix + message)
     stderr().print(shown, markup=False, soft_wrap=True)
 

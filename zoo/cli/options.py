@@ -15,7 +15,7 @@ from zoo.errors import out_of_memory
 RUN = "The folder of a run, its name in runs/, or the beginning of that name."
 PATH = click.Path(path_type=Path)
 run = click.argument("run", help=RUN)
-images = click.argument("folder", type=PATH, help="Images, in folders or not.")
+images = click.argument("folder", type=PATH, help="A folder of images, with or without subfolders.")
 device = click.option(
     "--device", default="auto", metavar="DEVICE", help="auto, cpu, mps, cuda or cuda:1."
 )
@@ -23,21 +23,21 @@ batch_size = click.option(
     "--batch-size",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Images at a time; by default as many as the run had at test.",
+    help="Images in a batch; by default as in the run's evaluation.",
 )
 max_pixels = click.option(
     "--max-pixels",
     type=click.IntRange(min=1),
     default=178_956_970,
     metavar="N",
-    help="Leave out larger images; by default those of 179 megapixels.",
+    help="Skip images with more pixels; by default more than 179 megapixels.",
 )
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Let a network run at its best; end with one line where a memory is too small."""
+    """Keep freed memory for reuse; report in one line when memory runs out."""
     from zoo.support import environment
 
     environment.keep_freed_memory()
@@ -47,5 +47,5 @@ def computing() -> Iterator[None]:
         full = out_of_memory(error)
         if full is None:
             raise
-        fail(f"{full.partition(':')[0]}; give a smaller --batch-size")
+        fail(f"{full.partition(':')[0]}; use a smaller --batch-size")
         raise Exit(1) from None

@@ -1,4 +1,4 @@
-"""What came of the checks when a release was made; read without importing torch."""
+"""The outcomes of the checks at the release; read without importing torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE = "checks.json"
 
 
 def path() -> Path:
-    """Return the file, which lies beside the losses."""
+    """Return the path of the record, in the folder of the losses."""
     return Path(importlib.import_module("zoo.losses").__path__[0]) / _FILE
 
 

@@ -1,4 +1,4 @@
-"""``zoo report`` and ``zoo plot``: what runs look like, in a browser and in a paper."""
+"""``zoo report`` and ``zoo plot``: runs as pages for a browser and as figures for a paper."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _items(name: str) -> Callable[[_F], _F]:
     "directory",
     type=click.Path(path_type=Path),
     default="runs",
-    help="Folder of run folders; by default runs.",
+    help="The folder that contains runs; by default runs/.",
 )
 @_output(
     "DIR",
@@ -41,11 +41,13 @@ def _items(name: str) -> Callable[[_F], _F]:
     default="report",
     show_default=True,
 )
-@click.option("--runs", default="*", metavar="GLOB", help="Only runs of such names, as 'ice_*'.")
+@click.option(
+    "--runs", default="*", metavar="GLOB", help="Only runs with such names, such as 'ice_*'."
+)
 @_number("--gallery", 0, 24, "Queries that are shown with their nearest ten, for each run.")
 @_items("--tsne-items")
-@click.option("--no-tsne", is_flag=True, help="No maps, which take the longest.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the place of the report only.")
+@click.option("--no-tsne", is_flag=True, help="Leave out the maps, which take longest.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the path of the report.")
 def report(
     directory: Path,
     output: Path,
@@ -70,8 +72,8 @@ def report(
     )
     for reason, names in summary.missing.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        told = ", ".join(names[:3]) + more
-        reporter.say(printable(f"no gallery and no map of {told}: {reason}"))
+        shown = ", ".join(names[:3]) + more
+        reporter.say(printable(f"no gallery and no map of {shown}: {reason}"))
     _tell(summary.page)
 
 
@@ -80,15 +82,15 @@ _runs = click.argument(
     nargs=-1,
     required=True,
     metavar="RUN...",
-    help="Folders of runs, names in runs/ or their beginnings, or folders with runs in them. Of an "
-    "experiment all seeds are taken.",
+    help="Run folders, names in runs/ or their beginnings, or folders that contain runs. All seeds "
+    "of an experiment are used.",
 )
 _figure = _output("FILE", "A .pdf, .svg or .png file.", required=True)
 
 
 @click.group(no_args_is_help=True)
 def plot() -> None:
-    """Draw figures for papers: colour-blind safe, in type that can be read."""
+    """Draw figures for papers, in colours that colour-blind readers can tell apart."""
 
 
 @plot.command()
@@ -131,7 +133,7 @@ def sweep(runs: tuple[str, ...], output: Path, setting: str | None) -> None:
 @_figure
 @_items("--items")
 def tsne(runs: tuple[str, ...], output: Path, items: int) -> None:
-    """Draw the test embedding as a map, by t-SNE, with pictures where there is room.
+    """Draw a t-SNE map of the test embedding, with as many images as fit.
 
     Example: [cyan]zoo plot tsne ice_glyphs -o map.pdf[/]
     """

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     metavar="CONFIG|KEY=VALUE",
     help="YAML files or names of shipped configs; and settings to change, such as loss.scale=32.",
 )
-@click.option("--seeds", metavar="0,1,2", help="Run each with these seeds.")
+@click.option("--seeds", metavar="0,1,2", help="Run each config with these seeds.")
 @click.option(
     "--sweep",
     multiple=True,
     metavar="KEY=VALUE,VALUE",
-    help="Run each with these values; given for several keys, with every combination.",
+    help="Run each config with these values; several --sweep give every combination.",
 )
 @click.option(
     "--jobs",
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     metavar="N",
     help="Runs at a time; by default one on each GPU, or one on the CPU.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be run, with time and disk.")
-@click.option("--restart", is_flag=True, help="Forget what the run folders hold; start anew.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be run, with time and disk.")
+@click.option("--restart", is_flag=True, help="Clear the run folders and start from scratch.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 def run(
     arguments: tuple[str, ...],
@@ -50,9 +50,9 @@ def run(
     restart: bool,
     quiet: bool,
 ) -> None:
-    """Train and evaluate an experiment, or many of them; ends in a leaderboard.
+    """Train and evaluate one experiment or many, and print a leaderboard.
 
-    Ctrl-C saves what was done; the same command goes on from there.
+    Ctrl-C saves a checkpoint; the same command resumes from it.
     A finished run is not run again: its result is shown.
 
     Exit status: 0 done, 1 a run was stopped or failed, 2 the input was wrong.
@@ -65,7 +65,7 @@ def run(
     try:
         _carry_out(arguments, seeds, sweep, jobs, dry_run, restart, Reporter(quiet=quiet))
     except KeyboardInterrupt as error:
-        complain(f"{str(error) or 'stopped'}; to go on: {_again()}", "")
+        complain(f"{str(error) or 'stopped'}; to resume: {_resume_command()}", "")
         raise Exit(1) from None
 
 
@@ -100,7 +100,7 @@ def _show_finished(source: str, overrides: list[str], reporter: Reporter) -> boo
     """Show the result of a finished run without torch, which takes seconds to import.
 
     Returns:
-        whether that was possible; not if it is unfinished, or if torch is needed to tell.
+        whether it was shown; not if the run is unfinished or finding it needs torch.
     """
     from zoo.config import loading
     from zoo.runs.folder import RunFolder
@@ -118,7 +118,7 @@ def _show_finished(source: str, overrides: list[str], reporter: Reporter) -> boo
 
 
 def _show_result(output: str, result: dict[str, Any], quiet: bool) -> None:
-    """Print the boards that a result is on, or its row alone."""
+    """Print the leaderboards that have a result, or its row alone."""
     from zoo.tables import leaderboard
 
     console = stdout()
@@ -130,7 +130,7 @@ def _show_result(output: str, result: dict[str, Any], quiet: bool) -> None:
 def _run(
     checked: Config, overrides: list[str], restart: bool, reporter: Reporter
 ) -> dict[str, Any]:
-    """Run an experiment; say what ended it and how to go on, if that is not its last iteration."""
+    """Run an experiment; report what ended it before its last iteration."""
     from zoo import runner
     from zoo.support import environment, signals
     from zoo.training import loop
@@ -148,7 +148,7 @@ def _run(
 
 
 def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Reporter) -> None:
-    """Carry out a plan; print the leaderboard of its runs, and what did not work."""
+    """Carry out a plan; print the leaderboard of its runs and the failures."""
     from zoo.plans import contest, planning
     from zoo.tables import leaderboard
 
@@ -166,12 +166,12 @@ def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Report
     for reason, names in outcome.failures().items():
         complain(f"{', '.join(names)}: {reason}")
     if outcome.unfinished:
-        said = f"stopped: {outcome.unfinished} of {len(plan.jobs)} runs are not finished"
-        complain(f"{said}; to go on: {_again()}", "")
+        count = f"{outcome.unfinished} of {len(plan.jobs)} runs"
+        complain(f"stopped: {count} are not finished; to resume: {_resume_command()}", "")
     if outcome.failed or outcome.unfinished:
         raise Exit(1)
 
 
-def _again() -> str:
-    """Return the command that goes on where this one stopped."""
+def _resume_command() -> str:
+    """Return the command that resumes where this one stopped."""
     return shlex.join(["zoo", *(a for a in sys.argv[1:] if a != "--restart")])

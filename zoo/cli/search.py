@@ -1,4 +1,4 @@
-"""``zoo embed``, ``index``, ``search`` and ``export``: a trained network put to use."""
+"""``zoo index`` and ``zoo search``: find similar images with a trained network."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 @click.command()
 @run
 @images
-@click.option("-o", "--output", type=PATH, required=True, metavar="DIR", help="A folder.")
+@click.option("-o", "--output", type=PATH, required=True, metavar="DIR", help="Folder to write.")
 @click.option(
     "--kind",
     default="auto",
     metavar="KIND",
-    help="flat (exact), hnsw or ivf (faster, may miss some); auto: by the number of images.",
+    help="flat (exact), hnsw or ivf (faster, may miss some); auto goes by the number of images.",
 )
 @device
 @batch_size
@@ -48,9 +48,9 @@ def index(
 ) -> None:
     """Make an index of a folder of images, for `zoo search`.
 
-    By default flat up to 100,000 images, then hnsw up to a million, then ivf. For the latter two it
-    is printed which share of the ten nearest is found, for each setting that was tried: they are
-    raised until it is 95 %.
+    By default flat up to 100,000 images, then hnsw up to a million, then ivf. For hnsw and ivf, the
+    search effort is raised until 95 % of the ten nearest neighbours are found; the share is printed
+    for each value that was tried.
 
     Example: [cyan]zoo index ice_folder photographs -o index[/]
     """
@@ -73,14 +73,12 @@ def index(
 
 @click.command()
 @click.argument("index", type=PATH, help="The folder that `zoo index` made.")
-@click.argument("images", nargs=-1, required=True, type=PATH, metavar="IMAGE...", help="Files.")
+@click.argument("images", nargs=-1, required=True, type=PATH, metavar="IMAGE...", help="Queries.")
 @click.option(
     "-k", type=click.IntRange(min=1), default=10, metavar="K", help="Neighbours; by default 10."
 )
-@click.option("--run", help="Where its run is now, if that was moved.")
-@click.option(
-    "--exclude-self", is_flag=True, help="Leave out the file that is searched with, by its path."
-)
+@click.option("--run", help="The run of the index, if its folder was moved.")
+@click.option("--exclude-self", is_flag=True, help="Leave out the query itself, known by its path.")
 @click.option(
     "-o", "--sheet", type=PATH, metavar="FILE", help="Write a contact sheet, such as sheet.png."
 )
@@ -102,9 +100,9 @@ def search(
     max_pixels: int,
     quiet: bool,
 ) -> None:
-    """Find the images of an index that look most like others.
+    """Find the images of an index that are most similar to query images.
 
-    An image that is in the index itself comes first, with cosine 1, unless --exclude-self.
+    A query that is in the index comes first, with cosine 1, unless --exclude-self is given.
 
     Examples: [cyan]zoo search index query.jpg[/],
     [cyan]zoo search index a.jpg b.jpg -k 5 --sheet sheet.png[/]
@@ -114,26 +112,24 @@ def search(
     from zoo.trained import files
 
     for path in images:
-        if not os.path.isfile(path):  # noqa: PTH113 a path's own raises for a name too long
+        if not os.path.isfile(path):  # noqa: PTH113 Path.is_file raises if a name is too long
             what = "is a folder" if os.path.isdir(path) else "does not exist"  # noqa: PTH112
-            raise UserError(printable(f"{path}: {what}; give files of images"))
+            raise UserError(printable(f"{path}: {what}; give image files"))
     if sheet is not None:
         search_sheet.check_ending(sheet)
         if sheet.resolve() in [path.resolve() for path in images]:
-            raise UserError(printable(f"{sheet}: is searched with; give the sheet another name"))
+            raise UserError(printable(f"{sheet}: is a query; give the sheet another name"))
     reporter = Reporter(quiet=quiet)
     with computing():
         opened = indices.open(index, run=run, device=device)
         if sheet is not None and sheet in opened:
-            raise UserError(
-                printable(f"{sheet}: is one of the images; give the sheet another name")
-            )
+            raise UserError(printable(f"{sheet}: is in the index; give the sheet another name"))
         found = files.embed_queries(
             opened.model, images, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
         )
     queries = [Path(name) for name in found.names]
     lists = opened.search_embeddings(found.embeddings, k, paths=queries, exclude_self=exclude_self)
-    for line in _short(opened, queries, lists, k, exclude_self):
+    for line in _shortfalls(opened, queries, lists, k, exclude_self):
         reporter.say(printable(line))
     if sheet is not None:
         _draw(sheet, queries, lists, max_pixels, reporter)
@@ -144,32 +140,32 @@ def search(
 
 
 def _built(made: Index) -> Iterator[str]:
-    """Yield what is said of a new index."""
-    from zoo.search.neighbours import WANTED
+    """Yield the lines that describe a new index."""
+    from zoo.search.neighbours import TARGET_RECALL
 
     meta = made.meta
     yield f"{made.folder}: {meta.count:,} images, {meta.kind}, d {meta.embedding_size}"
     for trial in made.trials:
         chosen = "  chosen" if trial.value == meta.value else ""
         yield f"{meta.parameter} {trial.value:>5}  recall@10 {100 * trial.recall:6.2f}{chosen}"
-    if meta.recall_at_10 is not None and meta.recall_at_10 < WANTED:
-        yield f"less than the {100 * WANTED:.0f} % that were wanted; --kind flat finds all"
+    if meta.recall_at_10 is not None and meta.recall_at_10 < TARGET_RECALL:
+        yield f"less than the target of {100 * TARGET_RECALL:.0f} %; --kind flat finds all"
 
 
-def _short(
+def _shortfalls(
     opened: Index,
     queries: Sequence[Path],
     lists: Sequence[Sequence[Hit]],
     k: int,
     exclude_self: bool,
 ) -> Iterator[str]:
-    """Yield what is said where there are fewer neighbours than were asked for."""
+    """Yield a line for each query that has fewer neighbours than were asked for."""
     if k > len(opened):
         yield f"{opened.folder}: has {len(opened):,} images, not {k:,}"
     for query, hits in zip(queries, lists, strict=True):
-        there = min(k, len(opened) - (exclude_self and query in opened))
-        if len(hits) < there:
-            yield f"{query}: {len(hits):,} of {there:,} found; an index of --kind flat finds all"
+        possible = min(k, len(opened) - (exclude_self and query in opened))
+        if len(hits) < possible:
+            yield f"{query}: {len(hits):,} of {possible:,} found; an index of --kind flat finds all"
 
 
 def _print(queries: Sequence[Path], lists: Sequence[Sequence[Hit]]) -> None:

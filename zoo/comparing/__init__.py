@@ -1,7 +1,7 @@
 """Tests whether a difference between runs is more than chance.
 
-- ``significance``: paired tests and intervals, on numbers
-- ``compare``, ``table``: two runs or experiments, query by query; the result in words and a table
-- ``standings``: the rows of a table that are as good as its best
+- ``significance``: paired tests and intervals
+- ``compare``, ``table``: compare two runs or experiments query by query; show it as a table
+- ``standings``: the rows of a table that are not significantly worse than its best
 - ``spread``: mean, deviation and interval over seeds
 """

@@ -1,7 +1,7 @@
-"""Two runs, or two experiments over their seeds, compared query by query.
+"""Compare two runs, or two experiments over their seeds, query by query.
 
 Torch is imported only for runs that did not keep the classes of their queries. The tests are in
-:mod:`zoo.comparing.significance`; what they mean is told in docs/compare.md.
+:mod:`zoo.comparing.significance`; docs/compare.md explains what they mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 LEVEL = 0.05
-"""A difference is called significant if one as large is rarer than this where there is none."""
+"""A difference is significant if its p-value is below this."""
 
 _ROUNDING = 1e-9  # of a fraction that went through JSON
 
@@ -32,15 +32,15 @@ Better: TypeAlias = Literal["A", "B"] | None
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What units of one kind say of a difference at one K.
+class TestedDifference:
+    """A difference at one K, tested over units of one kind: queries, classes or seeds.
 
     Attributes:
-        units: how many of them there are.
-        p: two-sided, of this K alone.
-        corrected: the same, corrected after Holm for all K of the comparison.
-        interval: 95 % for A - B, as fractions; None where there is none.
-        better: the side that is, where ``corrected`` is below ``LEVEL``.
+        units: how many there are.
+        p: two-sided, for this K alone.
+        corrected: the same, corrected by Holm's method for all K of the comparison.
+        interval: the 95 % interval of A - B, as fractions; None if there is none.
+        better: the better side, if ``corrected`` is below ``LEVEL``.
     """
 
     units: int
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class AtK:
-    """What two sides are at one K; recall in fractions, means over the pairs of runs.
+    """Two sides at one K; recall in fractions, means over the pairs of runs.
 
     Attributes:
         k: K.
@@ -60,11 +60,11 @@ class AtK:
         b: Recall@K of B.
         only_a: how often only A answers a query, over all pairs of runs.
         only_b: how often only B does.
-        queries: of queries, by McNemar's exact test; its like where there are several pairs.
-        mid_p: McNemar's mid-p; None where there are several pairs.
-        classes: of classes of queries, by the permutation test; None where these are not known.
-        seeds: of seeds, by the t test; None where there are not two of them.
-        seeds_exact: p of the permutation test of seeds; None where there are not two of them.
+        queries: over queries, by McNemar's exact test, generalised if there are several pairs.
+        mid_p: McNemar's mid-p; None if there are several pairs.
+        classes: over classes of queries, by the permutation test; None if they are not known.
+        seeds: over seeds, by the t test; None if there are fewer than two.
+        seeds_exact: p of the permutation test over seeds; None if there are fewer than two.
     """
 
     k: int
@@ -72,15 +72,15 @@ class AtK:
     b: float
     only_a: int
     only_b: int
-    queries: Finding
+    queries: TestedDifference
     mid_p: float | None
-    classes: Finding | None
-    seeds: Finding | None
+    classes: TestedDifference | None
+    seeds: TestedDifference | None
     seeds_exact: float | None
 
     @property
-    def networks(self) -> Finding:
-        """What decides between the networks: classes, where they are known."""
+    def networks(self) -> TestedDifference:
+        """The test that decides between the networks: over classes if known, else over queries."""
         return self.classes or self.queries
 
 
@@ -91,11 +91,11 @@ class Comparison:
     Attributes:
         a: the runs of A by name, in pairs with those of B.
         b: the runs of B.
-        dataset: what they were tested on.
+        dataset: the data set that they were tested on.
         queries: how many there are.
         at: the comparison at each K.
         without_classes: why the classes of the queries are not known; empty if they are.
-        left_out: runs without one of the same seed on the other side.
+        left_out: runs without a partner of the same seed on the other side.
     """
 
     a: tuple[str, ...]
@@ -107,12 +107,12 @@ class Comparison:
     left_out: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return the comparison as plain data."""
         return asdict(self)
 
 
 class Tested(NamedTuple):
-    """A finished run, read."""
+    """A finished run with its result and ranks."""
 
     folder: RunFolder
     result: dict[str, Any]
@@ -120,7 +120,7 @@ class Tested(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its folder, which cannot steer a terminal."""
+        """The name of its folder, safe to print."""
         return printable(self.folder.path.resolve().name)
 
 
@@ -129,10 +129,10 @@ Pairs: TypeAlias = "Sequence[tuple[Tested, Tested]]"
 
 @checked
 def read(folders: Sequence[RunFolder]) -> list[Tested]:
-    """Return finished runs with what comparing them takes.
+    """Return finished runs with their results and ranks.
 
     Raises:
-        UserError: if one has no result, or no ranks.
+        UserError: if one has no result or no ranks.
     """
     runs = [Tested(folder, folder.result(), folder.ranks()) for folder in folders]
     for run in runs:
@@ -141,12 +141,12 @@ def read(folders: Sequence[RunFolder]) -> list[Tested]:
 
 
 def _check_belongs(run: Tested) -> None:
-    """Refuse ranks that are not those which the result tells of."""
+    """Refuse ranks that do not give the Recall@K of the result."""
     for k, recall in run.result["recall"].items():
         if not len(run.ranks) or abs(float((run.ranks <= int(k)).mean()) - recall) > _ROUNDING:
             raise UserError(
                 f"{run.name}: its ranks.npy does not give the Recall@{k} of its result.json, so "
-                "that one of them is of another run; run it again with --restart"
+                "one of them is from another run; run it again with --restart"
             )
 
 
@@ -157,12 +157,12 @@ def compare(
     """Compare two sides, each a run or the seeds of one experiment.
 
     Args:
-        a: one run, or several that differ in their seed.
-        b: the same; where there are several, runs of the same seed are paired.
-        ks: which K; by default all that both sides have.
+        a: one run, or several that differ only in their seed.
+        b: the same; if there are several, runs of the same seed are paired.
+        ks: values of K; by default all that both sides have.
 
     Raises:
-        UserError: if the runs cannot be compared, which says why.
+        UserError: if the runs cannot be compared.
     """
     pairs, left_out = paired(a, b)
     check_same_data([run for pair in pairs for run in pair])
@@ -205,15 +205,15 @@ def check_same_data(runs: Sequence[Tested]) -> None:
 
 
 def classes_of(runs: Sequence[Tested]) -> NDArray[np.int64] | str:
-    """Return the class of each query, numbered from 0; or, in words, why that is not known.
+    """Return the class of each query, numbered from 0; or, in words, why it is not known.
 
-    Runs keep it beside their ranks. Where none of these did, the data set is asked, if it is there.
+    Runs store the classes with their ranks. If none of the runs did, the data set is read.
     """
     count = len(runs[0].ranks)
     for run in runs:
         try:
             labels = run.folder.labels()
-        except UserError:  # another run may have it, or the data set
+        except UserError:  # another run or the data set may have them
             continue
         if labels is not None and len(labels) == count:
             return _numbered(labels)
@@ -231,7 +231,7 @@ def _classes_in_data(run: Tested) -> NDArray[np.int64] | str:
     except UserError as error:
         return printable(str(error).splitlines()[0])
     if dataset.fingerprint() != run.result["dataset"].get("fingerprint"):
-        return "the images are not those of the test any more"
+        return "the images have changed since the test"
     return _numbered(np.asarray(dataset.labels))
 
 
@@ -253,15 +253,15 @@ def paired(a: Sequence[Tested], b: Sequence[Tested]) -> tuple[Pairs, list[str]]:
     if not common:
         seeds = [", ".join(map(str, sorted(side))) for side in (of_a, of_b)]
         raise UserError(
-            f"A has the seeds {seeds[0]}, B has {seeds[1]}: none in common to pair; run one of "
-            "them with the other's, or compare one run of each"
+            f"A has the seeds {seeds[0]}, B has {seeds[1]}: none in common; run one side with the "
+            "seeds of the other, or compare one run of each"
         )
     alone = [run.name for side in (of_a, of_b) for seed, run in side.items() if seed not in common]
     return [(of_a[seed], of_b[seed]) for seed in common], alone
 
 
 def _choose_ks(ks: Sequence[int] | None, pairs: Pairs) -> list[int]:
-    """Return the K to compare at; ranks beyond the largest that was asked for may be cut off."""
+    """Return the K to compare at; ranks beyond the largest K of a run may not be exact."""
     measured = [{int(k) for k in run.result["recall"]} for pair in pairs for run in pair]
     if ks is None:
         common = sorted(set.intersection(*measured))
@@ -276,7 +276,7 @@ def _choose_ks(ks: Sequence[int] | None, pairs: Pairs) -> list[int]:
 
 
 def at_k(k: int, pairs: Pairs, labels: NDArray[np.int64] | None) -> AtK:
-    """Compare at one K; the p-values are not yet corrected for the others."""
+    """Compare at one K; the p-values are not yet corrected for the other K."""
     hits = [[run.ranks <= k for run in pair] for pair in pairs]
     gains = np.stack([one.astype(np.int64) - other for one, other in hits])
     ahead = gains.sum(0)
@@ -291,29 +291,29 @@ def at_k(k: int, pairs: Pairs, labels: NDArray[np.int64] | None) -> AtK:
         float(np.mean([other.mean() for _, other in hits])),
         only_a,
         only_b,
-        Finding(
+        TestedDifference(
             len(ahead),
             single.p if single else significance.sign_flip(ahead),
             significance.bootstrap(ahead, size),
         ),
         single.mid_p if single else None,
         None if labels is None else _of_classes(ahead, size, labels),
-        Finding(len(pairs), t.p, t.interval) if t else None,
+        TestedDifference(len(pairs), t.p, t.interval) if t else None,
         significance.sign_flip(by_seed) if len(pairs) > 1 else None,
     )
 
 
 def _of_classes(
     ahead: NDArray[np.int64], size: NDArray[np.int64], labels: NDArray[np.int64]
-) -> Finding:
+) -> TestedDifference:
     by_class, sizes = (np.bincount(labels, x).astype(np.int64) for x in (ahead, size))
-    return Finding(
+    return TestedDifference(
         len(sizes), significance.sign_flip(by_class), significance.bootstrap(by_class, sizes)
     )
 
 
 def _correct(found: Sequence[AtK]) -> list[AtK]:
-    """Correct the p-values for how many K there are, and say which side is better."""
+    """Correct the p-values for the number of K, and set which side is better."""
     queries = _corrected([at.queries for at in found], found)
     classes = _corrected([at.classes for at in found], found)
     seeds = _corrected([at.seeds for at in found], found)
@@ -323,7 +323,9 @@ def _correct(found: Sequence[AtK]) -> list[AtK]:
     ]
 
 
-def _corrected(column: Sequence[Finding | None], found: Sequence[AtK]) -> list[Finding | None]:
+def _corrected(
+    column: Sequence[TestedDifference | None], found: Sequence[AtK]
+) -> list[TestedDifference | None]:
     ps = significance.holm([1.0 if one is None else one.p for one in column])
     better: list[Better] = [
         None if p >= LEVEL else "A" if at.a > at.b else "B" for p, at in zip(ps, found, strict=True)

@@ -17,11 +17,7 @@ _TAIL = 0.975  # both tails together are 5 %
 
 @dataclass(frozen=True)
 class Score:
-    """A Recall@K in percent.
-
-    Attributes:
-        values: one for each seed.
-    """
+    """A Recall@K in percent; ``values`` has one for each seed."""
 
     values: tuple[float, ...]
 
@@ -44,17 +40,16 @@ class Score:
 
         count = len(self.values)
         half = float(stdtrit(count - 1, _TAIL)) * self.deviation / math.sqrt(count)
-        return float(f"{half:.10g}")  # as far as an older SciPy knows Student's t
+        return float(f"{half:.10g}")  # older versions of SciPy differ in later digits
 
     def spread(self, kind: Spread) -> float | None:
-        """Return what stands behind ±."""
+        """Return the number after ±: the deviation or half the interval."""
         return self.deviation if kind == "std" else self.interval
 
     def show(self, kind: Spread = "std", digits: int = 2) -> str:
-        """Return the score as tables have it, such as "87.98 ± 0.38"."""
+        """Return the score as tables show it, such as "87.98 ± 0.38"."""
         spread = self.spread(kind)
-        behind = "" if spread is None else f" ± {spread:.{digits}f}"
-        return f"{self.mean:.{digits}f}{behind}"
+        return f"{self.mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
     def __str__(self) -> str:
         return self.show()
@@ -62,7 +57,7 @@ class Score:
 
 @checked
 def average(recalls: Sequence[Mapping[str, float]]) -> dict[int, Score]:
-    """Return the score by K, of fractions by K of some seeds."""
+    """Return the score by K; the input is, for each seed, fractions by K."""
     ks = sorted({int(k) for recall in recalls for k in recall})
     return {
         k: Score(tuple(100 * recall[str(k)] for recall in recalls if str(k) in recall)) for k in ks

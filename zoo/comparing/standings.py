@@ -1,4 +1,4 @@
-"""Which rows of a table are not significantly worse than its best one."""
+"""Find the rows of a table that are not significantly worse than its best one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 _K: TypeAlias = Annotated[int, Between(1, 2**31 - 2)]
 
 SEEDS = 3
-"""From so many pairs of runs on, rows are compared over their seeds: as losses, not as networks."""
+"""With this many pairs of runs or more, rows are compared over seeds: as losses, not networks."""
 
 
 class Standing(NamedTuple):
-    """How a row stands to the best.
+    """How a row compares with the best.
 
     Attributes:
         place: "best"; "not worse" if the difference may be chance; "worse" if it is significant;
             "unknown" if the row cannot be compared.
-        p: two-sided, corrected after Holm for all rows that were compared; None where none was.
-        reason: in words, by which test, or why it cannot be compared.
+        p: two-sided, corrected by Holm's method for all rows; None if the row was not tested.
+        reason: the test that was used, or why the row cannot be compared.
     """
 
     place: Literal["best", "not worse", "worse", "unknown"]
@@ -41,14 +41,14 @@ class Standing(NamedTuple):
 
 @checked
 def standings(rows: Sequence[Sequence[RunFolder]], k: _K) -> list[Standing]:
-    """Return how each row stands to the one with the highest mean Recall@K.
+    """Return how each row compares with the one with the highest mean Recall@K.
 
-    Rows are compared with the best one, run by run of the same seed: over seeds by the t test,
-    where there are ``SEEDS`` pairs or more; else over classes by the permutation test, or over
-    queries where classes are not known. The p-values are corrected after Holm.
+    Runs are paired with the best row's by seed. With ``SEEDS`` pairs or more, the t test over seeds
+    decides; else the permutation test over classes, or McNemar's over queries if classes are not
+    known. The p-values are corrected by Holm's method.
 
     Args:
-        rows: of each row its finished runs, which differ in their seed only.
+        rows: for each row its finished runs, which differ only in their seed.
         k: K.
     """
     tested, found = _read(rows, k)
@@ -73,7 +73,7 @@ def standings(rows: Sequence[Sequence[RunFolder]], k: _K) -> list[Standing]:
 def _read(
     rows: Sequence[Sequence[RunFolder]], k: int
 ) -> tuple[dict[int, list[Tested]], dict[int, Standing]]:
-    """Return the rows that have Recall@K and ranks, and what is said of the others."""
+    """Return the rows that have Recall@K and ranks, and the standing of the others."""
     tested: dict[int, list[Tested]] = {}
     found: dict[int, Standing] = {}
     for i, row in enumerate(rows):
@@ -94,7 +94,7 @@ def _mean(row: Sequence[Tested], k: int) -> float:
 def _p(
     best: Sequence[Tested], row: Sequence[Tested], k: int, classes: NDArray[np.int64] | str
 ) -> tuple[float, str]:
-    """Return the p-value of a row against the best, and by which test."""
+    """Return the p-value of a row against the best, and the test in words."""
     pairs, _ = paired(best, row)
     check_same_data([run for pair in pairs for run in pair])
     at = at_k(k, pairs, None if isinstance(classes, str) else classes)

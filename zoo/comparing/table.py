@@ -1,4 +1,4 @@
-"""A comparison as people read it: two tables, and what is to be known of them."""
+"""A comparison for people: two tables, and notes on how to read them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zoo.comparing.compare import LEVEL, Comparison, Finding
+from zoo.comparing.compare import LEVEL, Comparison, TestedDifference
 from zoo.comparing.significance import Interval
 from zoo.support.text import counted
 
 _VERDICT = {"A": "A is better", "B": "B is better", None: "unclear"}
 _FEW_CLASSES = 50  # with fewer the bootstrap's interval is too narrow, see docs/compare.md
-_FEWEST = 6  # units with which the permutation test can give less than 5 %: 2 / 2^6
+_FEWEST = 6  # units with which the permutation test can give p < 0.05: 2 / 2^6
 
 
 def to_table(found: Comparison) -> Group:
@@ -26,9 +26,9 @@ def to_table(found: Comparison) -> Group:
 
 
 def notes(found: Comparison) -> Iterator[str]:
-    """Yield what is to be known of a comparison, each a sentence or two."""
+    """Yield notes on a comparison, each a sentence or two."""
     if found.left_out:
-        yield f"Left out, without one of the same seed to pair: {', '.join(found.left_out)}."
+        yield f"Left out, since the other side lacks their seed: {', '.join(found.left_out)}."
     ks = len(found.at)
     yield (
         f"A side is called better where p < {LEVEL:g}"
@@ -39,8 +39,8 @@ def notes(found: Comparison) -> Iterator[str]:
         yield from _on_seeds(len(found.a))
     else:
         yield (
-            "One run each: this tells two trained networks apart, not two losses. For these, train "
-            "both with several seeds."
+            "One run each: this compares two trained networks, not two losses. To compare losses, "
+            "train both with several seeds."
         )
 
 
@@ -48,15 +48,15 @@ def _on_queries(found: Comparison) -> Iterator[str]:
     classes = found.at[0].classes
     if classes is None:
         yield (
-            "Queries of one class are alike, so that p is too small and the interval too narrow; "
-            f"which class they are of is not known ({found.without_classes})."
+            "Queries of one class are alike, so p is too small and the interval too narrow; the "
+            f"classes of the queries are not known ({found.without_classes})."
         )
         return
     yield (
         "p of queries is McNemar's exact test"
-        + (", carried over to several seeds" if len(found.a) > 1 else "")
-        + "; it takes queries for independent. Interval, p of classes and verdict do not: they "
-        f"take the {counted(classes.units, 'class', 'classes')} as wholes."
+        + (", generalised to several seeds" if len(found.a) > 1 else "")
+        + "; it assumes independent queries. Interval, p of classes and verdict do not: their "
+        f"units are the {counted(classes.units, 'class', 'classes')}."
     )
     if classes.units < _FEWEST:
         yield f"With fewer than {_FEWEST} classes p cannot be below {LEVEL:g}."
@@ -66,15 +66,13 @@ def _on_queries(found: Comparison) -> Iterator[str]:
 
 def _on_seeds(pairs: int) -> Iterator[str]:
     yield (
-        "Over the seeds, p of t takes differences to be normally distributed, which so few cannot "
-        "show."
-        if pairs < 10
-        else "Over the seeds, p of t takes differences to be normally distributed."
+        "Over the seeds, p of t assumes normally distributed differences"
+        + (", which so few cannot confirm." if pairs < 10 else ".")
     )
     if pairs < _FEWEST:
         yield (
-            f"The exact test takes nothing for granted, and with {pairs} pairs cannot give less "
-            f"than p = {2 / 2**pairs:g}: {_FEWEST} seeds are the fewest with which it can."
+            f"The exact test assumes nothing, but with {pairs} pairs it cannot give less than "
+            f"p = {2 / 2**pairs:g}; for p < {LEVEL:g} it needs {_FEWEST} seeds."
         )
 
 
@@ -115,7 +113,7 @@ def _networks(found: Comparison) -> Table:
 
 def _seeds(found: Comparison) -> Table:
     table = _table(["K", "A - B", "95 %", "p of t", "p exact", "verdict"])
-    table.title = f"Networks trained anew, on these images: {len(found.a)} seeds"
+    table.title = f"Networks trained again, on these images: {len(found.a)} seeds"
     for at in found.at:
         one, exact = at.seeds, at.seeds_exact
         table.add_row(
@@ -147,6 +145,6 @@ def in_short(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _verdict(found: Finding | None) -> Text:
+def _verdict(found: TestedDifference | None) -> Text:
     better = found.better if found else None
     return Text(_VERDICT[better], style="bold" if better else "dim")

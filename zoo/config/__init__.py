@@ -1,11 +1,11 @@
-"""YAML becomes a checked config; every problem of a file is reported at once, with its line.
+"""From YAML to a checked config; all problems of a file are reported at once, with their lines.
 
 - ``schema``: the sections of a config, their defaults, which settings exclude each other
 - ``loading``: files and overrides -> :class:`Config`
 - ``overrides``, ``sweep``: settings of the command line; several experiments in one config
-- ``messages``, ``synonyms``: problems in plain words; what settings are called elsewhere
+- ``messages``, ``synonyms``: problems in plain words; other libraries' names of settings
 - ``build``: a component from its section of a config
-- ``editor``: the JSON schema that editors complete and check configs by
+- ``editor``: the JSON schema with which editors complete and check configs
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ from zoo.errors import UserError
 
 
 def refuse(spec: ComponentSpec, fault: str | None, part: str = "") -> None:
-    """Raise what was found wrong with a component, if anything was."""
+    """Raise a UserError if a fault was found with a component."""
     if fault:
         raise UserError(f"{spec.name}: {part or 'it '}{fault}")
 
 
 def build(kind: registry.Kind, spec: ComponentSpec, runtime: dict[str, Any]) -> Any:
-    """Return a component with the arguments of its section and those that the run supplies."""
+    """Build a component with the arguments of its section and those that the run supplies."""
     for argument in sorted(loading.set_by_run(kind) & set(spec.arguments)):
         raise UserError(f"{spec.name}.{argument}: {loading.SET_BY_RUN}")
     return registry.assemble(kind, spec.name, spec.arguments, runtime)

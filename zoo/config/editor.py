@@ -1,7 +1,7 @@
-"""The JSON schema that an editor completes and checks configs by, components included.
+"""The JSON schema with which an editor completes and checks configs, components included.
 
-It is looser than the checks of zoo.config in one thing: a file may leave out whatever it gets from
-those that it extends, so nothing is required.
+It is looser than the checks of zoo.config in one way: nothing is required, since a file may get any
+setting from the files that it extends.
 """
 
 from __future__ import annotations
@@ -20,17 +20,15 @@ from zoo.registry.arguments import Parameter, type_of
 from zoo.support.yaml import Keys
 
 _Schema = dict[str, Any]
-_EXTENDS = "a file, or the name of a shipped config, that this one is laid over; or a list of them"
-_MAPS = ("properties", "$defs")  # of names to schemas
+_EXTENDS = "a file or a shipped config, or a list of them, whose settings this file changes"
+_MAPS = ("properties", "$defs")  # maps from names to schemas
 _DROPPED = ("required", "title", "discriminator")
 
 
 def schema(names: Mapping[Kind, Sequence[str]] | None = None) -> _Schema:
-    """Return the JSON schema of a config file.
+    """Return the JSON schema of a config file with these components, by default all installed ones.
 
-    Args:
-        names: the components that it knows, by kind; by default all that are installed. Those of
-            pytorch-metric-learning are known by the beginning of their names.
+    Those of pytorch-metric-learning are recognised by their prefix.
     """
     known = names or {kind: components.names(kind) for kind in components.KINDS}
     found = cast("_Schema", _loose(loading.schema()))
@@ -47,7 +45,7 @@ def schema(names: Mapping[Kind, Sequence[str]] | None = None) -> _Schema:
 
 
 def argument_texts(target: Any) -> dict[str, str]:
-    """Return what the docstring of a class says of each of its arguments."""
+    """Return the docstring of each argument of a class."""
     text = components.documentation(target)
     section = re.search(r"^Args:\n((?: .*\n?|\n)*)", text, re.M)
     items = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1] if section else "", re.M)
@@ -71,7 +69,7 @@ def _loose(node: Any) -> Any:
 
 
 def _admit_name(found: _Schema, keys: Keys) -> None:
-    """Let ``key: x`` stand for ``key: {name: x}``, and components be those of the registry."""
+    """Allow ``key: x`` for ``key: {name: x}``, and only components of the registry."""
     *sections, key = keys
     place = found["$defs"][str(sections[0]).capitalize()] if sections else found
     node = place["properties"][key]
@@ -87,7 +85,7 @@ def _admit_name(found: _Schema, keys: Keys) -> None:
 
 
 def _names(found: _Schema, choices: Any) -> list[str]:
-    """Return the names of optimizers or schedules, each of which is a section of its own."""
+    """Return the names of optimizers or schedules, each of which has its own section."""
     if isinstance(choices, list):
         return [name for choice in choices for name in _names(found, choice)]
     if "$ref" in choices:
@@ -119,7 +117,7 @@ def _components(kind: Kind, names: Sequence[str]) -> _Schema:
 
 
 def _rule(kind: Kind, name: str, condition: _Schema) -> _Schema | None:
-    """Return which arguments go with a name; None for a component that cannot be imported."""
+    """Return the schema of a component's arguments; None if it cannot be imported."""
     try:
         texts = argument_texts(components.load(kind, name))
         parameters = components.describe(kind, name).parameters
@@ -137,11 +135,11 @@ def _rule(kind: Kind, name: str, condition: _Schema) -> _Schema | None:
 
 
 def _argument(kind: Kind, parameter: Parameter, text: str) -> _Schema:
-    """Return the schema of an argument, as far as its annotation and default tell."""
+    """Return the schema of an argument, as far as its annotation and default show it."""
     found: _Schema = {"description": text} if text else {}
     place = nested.place_of(parameter, kind)
     found |= _nested_components(place, parameter) if place else _type(parameter)
-    with contextlib.suppress(TypeError, ValueError):  # a default that is no JSON is not told
+    with contextlib.suppress(TypeError, ValueError):  # a default that JSON cannot hold is left out
         found |= (
             {} if parameter.required else {"default": json.loads(json.dumps(parameter.default))}
         )

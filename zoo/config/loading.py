@@ -1,9 +1,9 @@
-"""Configs: YAML -> checked specs, all problems of a file in one go, each with its line.
+"""From YAML files to checked configs; all problems are reported at once, each with its line.
 
     config = load("ice_glyphs", ["loss.scale=32", "seed=1"])
     variants = load_all("ice_glyphs", sweeps=["loss.scale=16,32"], seeds="0,1,2")
 
-The schema says what a config may hold; the registry asks a class which arguments it takes.
+The schema defines what a config may hold; the registry knows which arguments a class takes.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from zoo.support.text import printable
 from zoo.support.values import show
 from zoo.support.yaml import Keys, Node, Place, Problem, keys_of, merge
 
-_MAX_PARENTS = 20  # files of which each extends the next
-_MAX_BESIDE = 100  # files that one file extends
-_MAX_TOLD = 50  # problems
+_MAX_CHAIN = 20  # files of which each extends the next
+_MAX_PARENTS = 100  # files that one file extends
+_MAX_REPORTED = 50  # problems
 SET_BY_RUN = "the run sets it; leave it out"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One of the experiments that a config holds.
+    """One of the experiments of a config.
 
     Attributes:
         config: the experiment.
-        settings: what sets it apart from the others, by dotted key.
+        settings: those that differ from the other experiments, by dotted key.
     """
 
     config: Config
@@ -61,18 +61,18 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> Config:
 
     Args:
         source: a path, or the name of a shipped config.
-        overrides: settings such as ``loss.scale=32``, laid over the file all at once. The value is
-            YAML: nothing after the ``=`` is null.
+        overrides: settings such as ``loss.scale=32``, which replace those of the file. The value is
+            YAML; an empty one is null.
 
     Raises:
-        UserError: with a line for every problem, as
+        UserError: with a line for every problem, such as
             ``configs/x.yaml:12: loss.scael: unknown argument of ice; did you mean scale?``.
     """
     variants = load_all(source, overrides)
     if len(variants) > 1:
         raise UserError(
-            f"{source}: {len(variants)} experiments (sweep, seeds), where one is wanted; `zoo run` "
-            "runs them all, sweep=null and seeds=null leave one"
+            f"{source}: has {len(variants)} experiments (sweep, seeds), but one is needed; `zoo "
+            "run` runs them all, sweep=null and seeds=null leave one"
         )
     return variants[0].config
 
@@ -88,28 +88,22 @@ def load_all(
 
     Args:
         source: a path, or the name of a shipped config.
-        overrides: settings such as ``loss.scale=32``, laid over the file all at once.
-        sweeps: values to try, such as ``loss.scale=16,32``; several multiply. What the command line
-            sets or sweeps, a map of values in the file no longer does.
-        seeds: seeds to run each of them with, such as ``0,1,2``.
+        overrides: settings such as ``loss.scale=32``, which replace those of the file.
+        sweeps: values to try, such as ``loss.scale=16,32``; several sweeps multiply. Settings and
+            sweeps of the command line replace the file's sweeps of the same keys.
+        seeds: seeds to run each experiment with, such as ``0,1,2``.
 
     Raises:
-        UserError: with a line for every problem of all of them.
+        UserError: with a line for every problem of all experiments.
     """
     return _load_all(source, overrides, sweeps, seeds, COMPONENTS)
 
 
 def load_run(path: Path) -> Config:
-    """Read the config that a run keeps, to use its network; look up no component.
+    """Read the config in a run folder, to use its network, without looking up components.
 
-    What the network was trained with, and on which images, may be of plugins that are not here any
-    more. What is needed, such as the backbone, is checked when it is built.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        UserError: as :func:`load`.
+    Its loss or data set may come from plugins that are no longer installed. Components that are
+    needed, such as the backbone, are checked when they are built. Raises as :func:`load`.
     """
     (variant,) = _load_all(path, (), (), None, {})
     return variant.config
@@ -122,7 +116,7 @@ def _load_all(
     seeds: str | None,
     components: Mapping[Keys, Kind],
 ) -> list[Variant]:
-    """Read the experiments of a config; check it, and of its components those in these places."""
+    """Read and check the experiments of a config, and the components at some of its keys."""
     problems: list[Problem] = []
     _check_here()
     path = _find(source, Path())
@@ -152,12 +146,12 @@ def _variant(
     problems: list[Problem],
     check: Callable[[dict[str, Any]], Iterable[tuple[Keys, str]]],
 ) -> Variant:
-    """Check one experiment; where something is wrong with it, there are problems more."""
+    """Check one experiment and add its problems."""
     tree = functools.reduce(merge, [tree, *sweep.trees(entry)])
     data = {"name": name, **tree.plain()}
     seen = set(told)
     for keys, message in check(data):
-        if keys not in seen:  # one problem is enough for a place
+        if keys not in seen:  # one problem per key is enough
             seen.add(keys)
             problems.append(_placed(name, tree, keys, message))
     config = Config.model_construct() if problems else Config.model_validate(data)
@@ -167,7 +161,7 @@ def _variant(
 def _placed(name: str, tree: Node, keys: Keys, message: str) -> Problem:
     """Return a problem with its place.
 
-    An argument is missing in the file that the user named, not in one of ours that it extends.
+    A missing argument is reported for the file that the user named, not for one that it extends.
     """
     if not message.startswith("missing argument"):
         return Problem(tree.nearest(keys), keys, message)
@@ -182,18 +176,16 @@ def _placed(name: str, tree: Node, keys: Keys, message: str) -> Problem:
 
 
 def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
-    """Return what :func:`load` returns for a config without faults, but import no component.
+    """Return what :func:`load` returns for a valid config, but import no component.
 
-    The defaults of components are read in their sources. None where these do not tell, or where
-    something is wrong; what a component would refuse is not noticed.
-
-    Raises:
-        UserError: if the working folder is gone.
+    The defaults of components are read from their sources. Returns None if these do not show them,
+    or if something is wrong; values that a component itself would refuse are not noticed. Raises a
+    UserError if the working folder is gone.
     """
     problems: list[Problem] = []
     _check_here()
     path = _find(source, Path())
-    if path is not None and not path.is_file():  # a pipe can be read once, and load has to
+    if path is not None and not path.is_file():  # a pipe can be read only once, by load
         return None
     tree = _Files(problems).read(path, ()) if path else None
     given = config_overrides.read(overrides, problems)
@@ -216,7 +208,7 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
 def set_by_run(kind: Kind) -> frozenset[str]:
     """Return the arguments that no config may give, such as the split of a data set.
 
-    Those of a loss may be given: that they agree with the run is seen when it is built.
+    Those of a loss may be given; they are compared with the run when the loss is built.
     """
     return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
 
@@ -228,19 +220,19 @@ def dump(config: Config) -> str:
 
 
 def dump_all(variants: Sequence[Variant]) -> str:
-    """Return YAML that loads as equal experiments: what they share, and what is swept."""
+    """Return YAML that loads as equal experiments: shared settings and a sweep."""
     resolved = [variant.config.resolved() for variant in variants]
     grid = sweep.regroup([variant.settings for variant in variants], resolved)
     return yaml.dump(functools.reduce(sweep.shared, resolved) | grid)
 
 
 def shipped() -> list[str]:
-    """Return the names of the configs that come with the zoo."""
+    """Return the names of the shipped configs."""
     return sorted(name for name in _library() if not name.startswith("base/"))
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of a config; arguments of components are not part of it."""
+    """Return the JSON schema of a config, without the arguments of components."""
     return ConfigFile.model_json_schema()
 
 
@@ -248,25 +240,23 @@ def schema() -> dict[str, Any]:
 
 
 class _Files:
-    """Reads a file and those that it extends, each of them once."""
+    """Reads a file and those that it extends, each once."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self._problems = problems
         self._trees: dict[Path, Node | None] = {}
 
     def read(self, path: Path, chain: tuple[Path, ...]) -> Node | None:
-        """Return a file laid over its parents; None, and a problem more, if that is impossible.
+        """Return a file merged over its parents; add a problem and return None if that fails.
 
-        Args:
-            path: the file.
-            chain: the files that led to it, each extending the next.
+        ``chain`` are the files that led to it, each extending the next.
         """
         if path.resolve() not in self._trees:
             self._trees[path.resolve()] = self._read(path, (*chain, path))
         return self._trees[path.resolve()]
 
     def _read(self, path: Path, chain: tuple[Path, ...]) -> Node | None:
-        named = len(chain) == 1  # by the user, whose shell may give a pipe: <(...)
+        named = len(chain) == 1  # by the user; it may be a pipe of the shell: <(...)
         own = yaml.read(path, _shown(path), self._problems, pipe=named)
         if own is None:
             return None
@@ -285,10 +275,10 @@ class _Files:
     def _parents(self, extends: Node, chain: tuple[Path, ...]) -> list[Node | None]:
         nodes = extends.value if isinstance(extends.value, list) else [extends]
         named = all(isinstance(node.value, str) for node in nodes)
-        if named and len(nodes) <= _MAX_BESIDE:
+        if named and len(nodes) <= _MAX_PARENTS:
             return [self._parent(node, chain) for node in nodes]
         if named:
-            message = f"must be at most {_MAX_BESIDE} files, not {len(nodes):,}"
+            message = f"must be at most {_MAX_PARENTS} files, not {len(nodes):,}"
         else:
             message = f"must be the name of a file or a list of them, not {show(extends.plain())}"
         self._problems.append(Problem(extends.place, ("extends",), message))
@@ -301,8 +291,8 @@ class _Files:
             message = f"{_not_found(node.value)} ({names})"
         elif path.resolve() in [parent.resolve() for parent in chain]:
             message = f"a file cannot extend itself: {names}"
-        elif len(chain) > _MAX_PARENTS:
-            message = f"more than {_MAX_PARENTS} files extend each other: {names}"
+        elif len(chain) > _MAX_CHAIN:
+            message = f"more than {_MAX_CHAIN} files extend each other: {names}"
         else:
             return self.read(path, chain)
         self._problems.append(Problem(node.place, ("extends",), message))
@@ -310,7 +300,7 @@ class _Files:
 
 
 def _check_here() -> None:
-    """Refuse to look for files seen from a folder that is gone."""
+    """Raise a UserError if the working folder, to which paths are relative, is gone."""
     try:
         Path.cwd()
     except OSError as error:
@@ -318,7 +308,7 @@ def _check_here() -> None:
 
 
 def _find(source: str | Path, folder: Path) -> Path | None:
-    """Return the file of that path, seen from a folder, or else the shipped one of that name."""
+    """Return the file at a path relative to a folder, or else the shipped one of that name."""
     if _what_is(folder / source) == "file":
         return folder / source
     return _library().get(_bare(source))
@@ -327,20 +317,20 @@ def _find(source: str | Path, folder: Path) -> Path | None:
 def _what_is(path: Path) -> Literal["file", "folder", "nothing"]:
     try:
         return "folder" if path.is_dir() else "file" if path.exists() else "nothing"
-    except (OSError, ValueError):  # a name too long, a null byte
+    except (OSError, ValueError):  # a name that is too long or has a null byte
         return "nothing"
 
 
 def _bare(source: str | Path) -> str:
-    """Return what a shipped config would be called, from any way to write it."""
+    """Return the name of a shipped config, however it is written."""
     name = Path(source).as_posix()
     return name.removeprefix("configs/").removesuffix(".yaml").removesuffix(".yml")
 
 
 def _library() -> dict[str, Path]:
-    """Return the shipped configs by name, those among them that are only to be extended.
+    """Return the shipped configs by name, including those that are only meant to be extended.
 
-    Beside them lie the shapes of tables, which are no configs; see :mod:`zoo.tables.shapes`.
+    The folder also has the shapes of tables, which are not configs; see :mod:`zoo.tables.shapes`.
     """
     folder = Path(importlib.import_module("zoo.configs").__path__[0])
     return {
@@ -361,7 +351,7 @@ def _not_found(source: str) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as messages show it: from here, if it is below."""
+    """Return a path as messages show it: relative to the working folder if it is in there."""
     path = Path(os.path.normpath(path))
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
@@ -375,9 +365,9 @@ _Judged = dict[tuple[Keys, str], tuple[list[tuple[Keys, str]], dict[str, Any]]]
 def _check(
     data: dict[str, Any], components: Mapping[Keys, Kind], judged: _Judged
 ) -> Iterator[tuple[Keys, str]]:
-    """Yield all that is wrong with a config; where a component is right, fill in its defaults.
+    """Yield all problems of a config, and fill in the defaults of components that have none.
 
-    What is judged is added: most components are those of the next experiment of a sweep.
+    Results are added to ``judged``: most experiments of a sweep have the same components.
     """
     sound: set[Keys] = set()
     for keys, kind in components.items():
@@ -385,7 +375,7 @@ def _check(
         parent = dig(data, sections)
         spec = dig(data, keys)
         if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
-            continue  # what pydantic will say
+            continue  # pydantic reports it
         if all(isinstance(argument, str) for argument in spec):
             same = keys, repr(spec)
             if same not in judged:
@@ -406,13 +396,13 @@ def _check(
         for problem in error.errors(include_url=False):
             keys, message = sentence(problem)
             if problem["type"] == "extra_forbidden":
-                message = _elsewhere(data, keys) or message
+                message = _misplaced(data, keys) or message
             yield keys, message
         yield from contradictions(data)
 
 
-def _elsewhere(data: dict[str, Any], keys: Keys) -> str | None:
-    """Return what to say of an unknown key that has another place or another name."""
+def _misplaced(data: dict[str, Any], keys: Keys) -> str | None:
+    """Return the message for an unknown key that belongs elsewhere or has another name here."""
     key = str(keys[-1])
     sampler = _arguments("samplers", dig(data, ("sampler", "name"))) - RUNTIME["samplers"]
     meant = [at for at in meant_by(key, sampler) if at != _dotted(keys)]
@@ -430,7 +420,7 @@ def _elsewhere(data: dict[str, Any], keys: Keys) -> str | None:
 
 
 def _arguments(kind: Kind, name: object) -> set[str]:
-    """Return what a component takes; nothing where there is no such component."""
+    """Return the arguments of a component; none if there is no such component."""
     try:
         return {p.name for p in registry.describe(kind, cast("str", name)).parameters}
     except UserError:
@@ -443,8 +433,8 @@ def _arguments(kind: Kind, name: object) -> set[str]:
 def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
     """Return a component with the defaults of its arguments, in the order of its signature.
 
-    The saved config then says what was run, even if a default changes later. None is left out: it
-    mostly stands for something that the class decides.
+    The saved config then says what was run, even if a default changes later. Defaults of None are
+    left out: they mostly mean that the class decides.
     """
     filled = {"name": spec["name"]}
     for name, default, _ in registry.parameters(kind, spec["name"]):
@@ -458,18 +448,18 @@ def _with_defaults(kind: Kind, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nested_with_defaults(_: Keys, spec: nested.Spec) -> dict[str, Any]:
-    """Return a component within another as a map, its name in full, with its defaults."""
+    """Return a nested component as a map with its full name and its defaults."""
     kind = cast("Kind", spec.kind)
     return _with_defaults(kind, {"name": registry.full_name(kind, spec.name), **spec.arguments})
 
 
 def _is_kept(kind: Kind, name: str, default: object) -> bool:
-    """Tell whether a default is part of the saved config."""
+    """Return whether a default goes into the saved config."""
     return type(default) in (bool, int, float, str) and name not in registry.supplied(kind)
 
 
 def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
-    """Return the defaults that :func:`_with_defaults` fills in, if the source tells them."""
+    """Return the defaults that :func:`_with_defaults` fills in, if the source shows them."""
     try:
         known = registry_source.defaults(registry.component(kind, name).target)
     except UserError:
@@ -478,7 +468,7 @@ def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
 
 
 def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
-    """Yield what the registry has to say, in the words of a config."""
+    """Yield the registry's problems with a component, worded for a config."""
     arguments = {
         key: value for key, value in spec.items() if key not in {"name", *set_by_run(kind)}
     }
@@ -496,7 +486,7 @@ def _untrainable(data: dict[str, Any], sound: set[Keys]) -> Iterator[tuple[Keys,
     names = [spec["name"] for spec in (loss, miner) if isinstance(spec, dict)]
     if not dig(data, ("train", "iterations")) or not any(n.startswith("pml.") for n in names):
         return
-    from zoo.registry import rehearsal  # it takes torch, which such a component takes anyway
+    from zoo.registry import rehearsal  # imports torch, which such a component imports anyway
 
     size = dig(data, ("model", "embedding_size"), 512)
     known = size if type(size) is int and 1 < size <= 2**13 else None
@@ -504,7 +494,7 @@ def _untrainable(data: dict[str, Any], sound: set[Keys]) -> Iterator[tuple[Keys,
 
 
 def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
-    """Yield that the loss has no use for the pairs of a miner."""
+    """Yield a problem if the loss ignores the pairs of a miner."""
     name = dig(data, ("loss", "name"))
     if dig(data, ("miner", "name")) is None or not isinstance(name, str):
         return
@@ -519,13 +509,13 @@ def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
 
 def _error(problems: list[Problem]) -> UserError:
     lines = [_line(problem) for problem in sorted(problems, key=_rank)]
-    if len(lines) > _MAX_TOLD:
-        lines[_MAX_TOLD:] = [f"and {len(lines) - _MAX_TOLD:,} more"]
+    if len(lines) > _MAX_REPORTED:
+        lines[_MAX_REPORTED:] = [f"and {len(lines) - _MAX_REPORTED:,} more"]
     return UserError("\n".join(lines))
 
 
 def _line(problem: Problem) -> str:
-    """Return a problem as one line; what a stranger's file holds cannot steer a terminal."""
+    """Return a problem as one line; text from the file cannot control a terminal."""
     dotted = _dotted(problem.keys)
     setting = str(problem.place).removeprefix(f"{COMMAND_LINE}: ").removeprefix("--sweep ")
     if setting.startswith(f"{dotted}="):

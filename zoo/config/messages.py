@@ -1,4 +1,4 @@
-"""What is wrong with a config, in plain sentences: pydantic's findings, types and values."""
+"""Problems of a config in plain sentences: pydantic's findings, types and values."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _PATTERNS = {
 
 
 def sentence(error: ErrorDetails) -> tuple[Keys, str]:
-    """Return what pydantic found as keys of the config and a plain sentence."""
+    """Return a finding of pydantic as the keys of the config and a plain sentence."""
     loc, kind, value = error["loc"], error["type"], error["input"]
     context = error.get("ctx", {})
     keys = tuple(key for key in loc if key != "[key]")
     if len(loc) > 1 and loc[1] in [_tag(model) for model in _section(loc[:1])]:
-        keys = keys[:1] + keys[2:]  # the second says which of the classes it was held against
+        keys = keys[:1] + keys[2:]  # the second names the class that it was compared with
     if kind == "union_tag_not_found":
         return (*keys, "name"), "missing; one of " + ", ".join(map(str, map(_tag, _section(loc))))
     if kind == "union_tag_invalid":
@@ -74,7 +74,7 @@ def sentence(error: ErrorDetails) -> tuple[Keys, str]:
 
 
 def settings_named(key: str) -> dict[str, str]:
-    """Return the settings of sections that are called so, dotted, with what each is."""
+    """Return the settings of that name in all sections, by dotted key, with descriptions."""
     return {
         f"{section}.{key}": str(model.model_fields[key].description)
         for section in ConfigFile.model_fields
@@ -98,7 +98,7 @@ def _size_message(context: Mapping[str, Any], value: Any) -> str:
 
 
 def _section(loc: tuple[Key, ...]) -> list[type[BaseModel]]:
-    """Return what a section is checked against: a class, or several that its name decides on."""
+    """Return the classes that a section may be checked against; its name selects one."""
     found: list[type[BaseModel]] = [ConfigFile]
     for key in loc:
         fields = [model.model_fields[str(key)] for model in found if str(key) in model.model_fields]
@@ -108,14 +108,14 @@ def _section(loc: tuple[Key, ...]) -> list[type[BaseModel]]:
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Return the sections that an annotation speaks of."""
-    if get_args(annotation):  # also of list[int], which passes for a class on Python 3.10
+    """Return the sections in an annotation."""
+    if get_args(annotation):  # even of list[int], which counts as a class on Python 3.10
         return [model for part in get_args(annotation) for model in _models(part)]
     is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     return [annotation] if is_section else []
 
 
 def _tag(model: type[BaseModel]) -> str | None:
-    """Return the name that a class of a section stands for."""
+    """Return the name that selects a class of a section."""
     field = model.model_fields.get("name")
     return next(iter(get_args(field.annotation)), None) if field else None

@@ -40,7 +40,7 @@ def _read_override(text: str, problems: list[Problem]) -> Node | None:
 
 
 def _join(one: Node, other: Node, keys: Keys, problems: list[Problem]) -> Node:
-    """Put two settings together, whichever came first; none may be given twice."""
+    """Merge two settings, in either order; none may be given twice."""
     one, other = spelled_out(one, other), spelled_out(other, one)
     if not isinstance(one.value, dict) or not isinstance(other.value, dict):
         message = f"given twice: {str(one.place).removeprefix(COMMAND_LINE + ': ')} as well"
@@ -54,7 +54,7 @@ def _join(one: Node, other: Node, keys: Keys, problems: list[Problem]) -> Node:
 
 
 def spell_out(tree: Node) -> None:
-    """Make ``loss: ice`` of a tree ``loss: {name: ice}``."""
+    """Expand ``loss: ice`` in a tree to ``loss: {name: ice}``."""
     for *sections, key in NAMED:
         parent = tree
         for section in sections:

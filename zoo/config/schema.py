@@ -1,4 +1,4 @@
-"""The schema of a config: its sections, their defaults, and which settings do not go together."""
+"""The schema of a config: its sections, their defaults, and settings that contradict each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.evaluation.names import Measure
 from zoo.registry import Kind
 from zoo.support.yaml import Key, Keys
 
-# Where a config names components of the registry.
+# The sections that are components of the registry.
 COMPONENTS: dict[Keys, Kind] = {
     ("dataset",): "datasets",
     ("model", "backbone"): "backbones",
@@ -22,7 +22,7 @@ COMPONENTS: dict[Keys, Kind] = {
     ("miner",): "miners",
     ("sampler",): "samplers",
 }
-# Where ``key: x`` is short for ``key: {name: x}``.
+# The sections where ``key: x`` is short for ``key: {name: x}``.
 NAMED: tuple[Keys, ...] = (*COMPONENTS, ("optimizer",), ("schedule",))
 _FOR_TRAINING = ("loss", "sampler", "optimizer")
 
@@ -30,16 +30,16 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 DEVICE = r"^(auto|cpu|mps|cuda(:[0-9]+)?)$"
 
-# Beyond any use; what is larger is a slip, and would end in an overflow or in full memory.
+# Larger values are typing errors, and would end in an overflow or full memory.
 _MOST_SIDE = 2**14  # pixels
-_MOST_IMAGES = 2**20  # of a batch
+_MOST_IMAGES = 2**20  # in a batch
 MOST_ITERATIONS = 10**9
-_MOST_FACTOR = 1e6  # on a learning rate, and of a learning rate itself
-_MOST_K = 2**31 - 2  # ranks are kept as int32, whose largest says "no match"
+_MOST_FACTOR = 1e6  # of a factor on a learning rate, and of a learning rate
+_MOST_K = 2**31 - 2  # ranks are stored as int32, whose largest value means "no match"
 
 
 def _refuse(model: _Model, found: Iterable[tuple[Keys, str]]) -> _Model:
-    """Return a model in which nothing was found; raise all that was, as pydantic does."""
+    """Return a model without problems; raise all that were found, as pydantic does."""
     errors = [
         InitErrorDetails(
             type=PydanticCustomError("contradiction", "{message}", {"message": message}),
@@ -54,21 +54,21 @@ def _refuse(model: _Model, found: Iterable[tuple[Keys, str]]) -> _Model:
 
 
 class _Spec(BaseModel):
-    """A section of a config: nothing unknown, nothing converted, nothing changed afterwards."""
+    """A section of a config: no unknown keys, no conversions, immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ComponentSpec(_Spec):
-    """A component of the registry: its name and, beside it, its arguments."""
+    """A component of the registry: its name and its arguments."""
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = Field(description="name of the component; `zoo list` shows what there is")
+    name: str = Field(description="name of the component; `zoo list` shows all")
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What its constructor is given."""
+        """The arguments of its constructor."""
         return dict(self.model_extra or {})
 
 
@@ -83,21 +83,21 @@ class Images(_Spec):
         default=None,
         ge=1,
         le=_MOST_SIDE,
-        description="side in pixels that images are scaled to, both sides alike; null: as they are",
+        description="side in pixels to which both sides of images are scaled; null: not scaled",
     )
     keep_aspect: bool = Field(
         default=False, description="scale the shorter side to `resize`, the other in proportion"
     )
     cache: bool = Field(
         default=False,
-        description="keep the resized images in the cache folder, so that each is decoded once; "
-        "the pixels are the same",
+        description="store the resized images in the cache folder, so that each is decoded once; "
+        "the pixels stay the same",
     )
     crop: int | None = Field(
         default=None,
         ge=1,
         le=_MOST_SIDE,
-        description="side of the square cut out: at random in training, the centre at test",
+        description="side of the square crop: random in training, the centre at test",
     )
     pad: int = Field(
         default=0,
@@ -107,7 +107,7 @@ class Images(_Spec):
     )
     random_crop: Literal["translate", "resized"] = Field(
         default="translate",
-        description="cut a square of `crop` pixels anywhere, or a part of any size scaled to it",
+        description="crop a square of `crop` pixels anywhere, or a part of any size, scaled to it",
     )
     scale: _Pair = Field(
         default=(0.2, 1.0),
@@ -128,7 +128,7 @@ class Images(_Spec):
         elif self.keep_aspect and self.crop is None:
             yield ("keep_aspect",), "needs images.crop: images of a batch must be of one size"
         if self.cache and (self.resize is None or self.keep_aspect):
-            needs = "images.resize, without images.keep_aspect: what is kept is of one size"
+            needs = "images.resize, without images.keep_aspect: cached images have one size"
             yield ("cache",), f"needs {needs}; or set images.cache=false"
         if self.crop is None:
             if self.pad:
@@ -159,12 +159,12 @@ class Model(_Spec):
     )
     freeze: Literal["none", "batchnorm", "trunk"] = Field(
         default="none",
-        description="what of the backbone stays as it is: nothing, the statistics and weights of "
-        "batch normalisation, all of it",
+        description="part of the backbone that is not trained: none, the statistics and weights "
+        "of batch normalisation, all of it",
     )
 
 
-_WHICH = "which of them it is"
+_WHICH = "which one it is"
 
 
 class _Optimizer(_Spec):
@@ -229,13 +229,13 @@ class _Schedule(_Spec):
         default=None,
         ge=1,
         le=MOST_ITERATIONS,
-        description="iterations that the schedule is made for, where training stops before its "
-        "end; null: train.iterations",
+        description="length of the schedule in iterations, if training is to stop before its end; "
+        "null: train.iterations",
     )
 
 
 class Constant(_Schedule):
-    """The learning rate stays as it is."""
+    """The learning rate stays the same."""
 
     name: Literal["constant"] = Field(default="constant", description=_WHICH)
 
@@ -272,13 +272,13 @@ class Train(_Spec):
     iterations: int = Field(
         ge=0,
         le=MOST_ITERATIONS,
-        description="number of training steps; 0: evaluate the network as it is",
+        description="number of training steps; 0: evaluate the network without training",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        default="auto", description="number format of the network; auto: the best the device has"
+        default="auto", description="number format of the network; auto: the best of the device"
     )
     channels_last: bool = Field(
-        default=True, description="memory layout that convolutions on a GPU are fastest with"
+        default=True, description="use the memory layout that is fastest for convolutions on a GPU"
     )
     clip_norm: float | None = Field(
         default=None, gt=0, description="largest norm of the gradient; null: no limit"
@@ -287,7 +287,7 @@ class Train(_Spec):
         default=None,
         ge=0,
         le=1024,
-        description="processes that read images; null: chosen by the machine",
+        description="processes that read images; null: chosen for the machine",
     )
     chunk_size: int | None = Field(
         default=None,
@@ -308,7 +308,7 @@ class Train(_Spec):
 
 
 class Evaluate(_Spec):
-    """What is measured, on which classes, and when."""
+    """What is measured, on which classes and when."""
 
     ks: list[Annotated[int, Field(ge=1, le=_MOST_K)]] = Field(
         default=[1, 2, 4, 8], min_length=1, description="the K of the Recall@K that are reported"
@@ -324,20 +324,20 @@ class Evaluate(_Spec):
         default=None,
         gt=0,
         lt=1,
-        description="share of the training classes that is held back to choose the iterate on (see "
+        description="share of the training classes that is held out to choose the checkpoint (see "
         "`every`) and the settings of a sweep; test classes are measured once, at the end; null: "
-        "train on all of them, nothing is chosen",
+        "train on all classes and choose nothing",
     )
     features: bool = Field(
         default=False, description="also measure the pooled features below the embedding"
     )
     measures: list[Measure] = Field(
         default=[],
-        description="what else is measured at the end: map_at_r, r_precision; nmi and ami, which "
-        "are no good where classes have few images",
+        description="other measures at the end: map_at_r, r_precision; nmi and ami, which are "
+        "unreliable if classes have few images",
     )
     backend: Literal["torch", "faiss"] = Field(
-        default="torch", description="what searches for neighbours"
+        default="torch", description="library that searches for neighbours"
     )
     batch_size: int = Field(
         default=256, ge=1, le=_MOST_IMAGES, description="images embedded at a time"
@@ -351,7 +351,7 @@ class Evaluate(_Spec):
         if self.ks != sorted(set(self.ks)):
             yield ("ks",), f"must rise without repeats, not {self.ks}"
         if len(set(self.measures)) < len(self.measures):
-            yield ("measures",), f"must name each once, not {self.measures}"
+            yield ("measures",), f"must name each measure once, not {self.measures}"
 
 
 class Paper(_Spec):
@@ -371,25 +371,27 @@ class Config(_Spec):
     name: str = Field(
         max_length=100,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="what the run is called; by default as the file is",
+        description="name of the run; by default that of the file",
     )
     dataset: ComponentSpec = Field(description="the images and their labels")
     images: Images = Field(default=Images(), description="how an image becomes an input")
     model: Model = Field(description="the network, such as {backbone: convnet}")
     loss: ComponentSpec | None = Field(default=None, description="the loss; null: none")
     miner: ComponentSpec | None = Field(
-        default=None, description="picks the pairs or triplets that the loss sees; null: all"
+        default=None, description="picks pairs or triplets for the loss; null: all are used"
     )
-    sampler: ComponentSpec | None = Field(default=None, description="decides what a batch is")
+    sampler: ComponentSpec | None = Field(
+        default=None, description="chooses the images of each batch"
+    )
     optimizer: Optimizer | None = Field(default=None, description="how weights are updated")
     schedule: Schedule = Field(
         default=Constant(), description="how the learning rate changes over time"
     )
     train: Train = Field(description="how long to train, such as {iterations: 4000}")
     evaluate: Evaluate = Field(default=Evaluate(), description="what is measured")
-    paper: Paper | None = Field(default=None, description="what the paper reports, to compare with")
+    paper: Paper | None = Field(default=None, description="the paper's results, to compare with")
     seed: int = Field(
-        default=0, ge=0, lt=2**32, description="of the weights, the batches and the random crops"
+        default=0, ge=0, lt=2**32, description="seed of the weights, batches and random crops"
     )
     device: str = Field(
         default="auto",
@@ -397,28 +399,26 @@ class Config(_Spec):
         description="auto, cpu, mps, cuda, or one GPU of several as cuda:0; auto: cuda if there "
         "is any, else cpu",
     )
-    output: str = Field(
-        default="runs", min_length=1, description="folder that holds the folders of the runs"
-    )
+    output: str = Field(default="runs", min_length=1, description="folder for the run folders")
 
     @model_validator(mode="after")
     def _agree(self) -> Config:
         return _refuse(self, contradictions(self.model_dump()))
 
     def resolved(self) -> dict[str, Any]:
-        """Return all of it as plain data, with every default, in the order of the schema."""
+        """Return the whole config as plain data with every default, in the order of the schema."""
         return cast("dict[str, Any]", _plain(self.model_dump()))
 
     def settings(self) -> dict[str, Any]:
-        """Return what makes it the experiment that it is, as plain data.
+        """Return the settings that define the experiment, as plain data.
 
-        The seed is left out, as are names, targets to compare with, and what only says where and
-        how fast it is done. What is measured counts: a finished run has nothing else to show.
+        Left out are the seed, names, the paper's results, and settings that only affect where and
+        how fast it runs. The measures count: they are part of a finished run's result.
         """
         data = cast("dict[str, Any]", numbers_alike(_plain(self.model_dump(exclude=_INCIDENTAL))))
-        if self.evaluate.validation is None:  # runs are called as before there was a choice
+        if self.evaluate.validation is None:  # keeps the run names of versions without validation
             del data["evaluate"]["validation"]
-        data["evaluate"]["measures"].sort()  # their order says nothing
+        data["evaluate"]["measures"].sort()  # their order does not matter
         if not self.evaluate.measures:
             del data["evaluate"]["measures"]
         if self.schedule.over is None:
@@ -436,14 +436,14 @@ class Config(_Spec):
 
 
 class ConfigFile(Config):
-    """What a file may hold: an experiment, or several that differ in some settings."""
+    """The content of a file: an experiment, or several that differ in some settings."""
 
     sweep: dict[str, list[Any]] | list[dict[str, Any]] | None = Field(
         default=None,
-        description="settings to try: a map of dotted keys to lists of values, which multiply, or "
-        "a list of maps of settings that go together",
+        description="settings to try: a map of dotted keys to lists of values, which are combined, "
+        "or a list of maps of settings that go together",
     )
-    seeds: list[int] | None = Field(default=None, description="seeds to run each of them with")
+    seeds: list[int] | None = Field(default=None, description="seeds to run each experiment with")
 
 
 _INCIDENTAL: Any = {
@@ -459,9 +459,9 @@ _INCIDENTAL: Any = {
 
 
 def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
-    """Yield which settings do not go together, passing over those that are wrong by themselves.
+    """Yield which settings contradict each other, ignoring those that are wrong in themselves.
 
-    It is asked of a file as it stands, so that these problems show together with all others.
+    It works on the unchecked data, so that these problems are reported together with all others.
     """
     iterations = dig(data, ("train", "iterations"))
     warmup = dig(data, ("schedule", "warmup"))
@@ -475,7 +475,7 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
     for part in _FOR_TRAINING:
         if dig(data, (part,)) is None:
             message = f"missing; {iterations} iterations of training need one"
-            yield (part,), message + " (train.iterations=0 evaluates the network as it is)"
+            yield (part,), message + " (train.iterations=0 evaluates the network without training)"
     over = dig(data, ("schedule", "over"))
     if type(over) is int and 1 <= over < iterations:
         message = f"must be at least train.iterations, {iterations}, not {over}"
@@ -490,7 +490,7 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
 
 
 def dig(data: Any, keys: Iterable[Key], default: Any = None) -> Any:
-    """Return what plain data has at ``keys``."""
+    """Return the value at ``keys`` in plain data."""
     for key in keys:
         if not isinstance(data, dict) or key not in data:
             return default
@@ -499,7 +499,7 @@ def dig(data: Any, keys: Iterable[Key], default: Any = None) -> Any:
 
 
 def _plain(data: Any) -> Any:
-    """Return data with lists for tuples, and the name of a map before all else in it."""
+    """Return data with lists instead of tuples, and with ``name`` first in each map."""
     if isinstance(data, dict):
         first = {"name": data["name"]} if "name" in data else {}
         return {key: _plain(value) for key, value in (first | data).items()}
@@ -507,7 +507,7 @@ def _plain(data: Any) -> Any:
 
 
 def numbers_alike(data: Any) -> Any:
-    """Return data in which 64 and 64.0 are the same, and all keys are text."""
+    """Return data in which 64 and 64.0 are equal and all keys are text."""
     if isinstance(data, dict):
         return {str(key): numbers_alike(value) for key, value in data.items()}
     if isinstance(data, list):

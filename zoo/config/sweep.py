@@ -1,7 +1,7 @@
 """Several experiments in one config: ``sweep`` and ``seeds``, in a file or on the command line.
 
 A sweep is a product of axes. A map of keys to lists of values has an axis for each key; a list of
-maps is one axis, whose settings go together; seeds are one as well.
+maps is one axis, whose settings go together; the seeds are another axis.
 """
 
 from __future__ import annotations
@@ -24,17 +24,11 @@ _NOT_SWEPT = ("extends", "sweep", "seeds")
 
 
 class Axis(NamedTuple):
-    """Settings of which each run has one.
-
-    Attributes:
-        entries: the settings.
-        place: where they were written.
-        paired: whether an entry is what somebody put together, of which no part can be taken out.
-    """
+    """Alternative settings, of which each run has one."""
 
     entries: list[Entry]
-    place: Place
-    paired: bool = False
+    place: Place  # where they were written
+    paired: bool = False  # an entry combines several settings, which cannot be separated
 
     def places(self) -> dict[Keys, Place]:
         """Return the keys that it sets, each with its place."""
@@ -93,27 +87,20 @@ def of_command_line(
 def combine(
     of_file: list[Axis], of_line: list[Axis], given: Node, problems: list[Problem]
 ) -> list[Entry]:
-    """Return the settings of every run; the command line has the last word.
-
-    Args:
-        of_file: axes of the file.
-        of_line: axes of the command line.
-        given: the single settings of the command line.
-        problems: what is found is added here.
-    """
+    """Return the settings of every run; axes and settings of the command line take precedence."""
     line = dict(_leaves(given))
     for axis in of_line:
-        for keys, where in _met(axis, line):
+        for keys, where in _conflicts(axis, line):
             text = where.file.removeprefix(f"{COMMAND_LINE}: ")
             problems.append(Problem(axis.place, keys, f"given twice: {text} as well"))
         line |= axis.places()
     kept = []
     for axis in of_file:
-        met = _met(axis, line)
-        if not met or axis.paired:
+        conflicts = _conflicts(axis, line)
+        if not conflicts or axis.paired:
             kept.append(axis)
-        for keys, where in met if axis.paired else ():
-            message = f"is set by the sweep of {axis.place} too; leave it out, or give sweep=null"
+        for keys, where in conflicts if axis.paired else ():
+            message = f"is also set by the sweep of {axis.place}; leave it out, or give sweep=null"
             problems.append(Problem(where, keys, message))
     axes = [*kept, *of_line]
     count = math.prod(len(axis.entries) for axis in axes)
@@ -128,11 +115,9 @@ def combine(
 
 
 def regroup(settings: Sequence[dict[str, Any]], resolved: Sequence[dict[str, Any]]) -> Any:
-    """Return ``sweep`` and ``seeds`` that make these settings again.
+    """Return ``sweep`` and ``seeds`` that produce the settings of each run, by dotted key.
 
-    Args:
-        settings: of each run, by dotted key.
-        resolved: each config as a whole, for what some runs set and others take as it is.
+    The whole configs, ``resolved``, give the values of keys that only some of the runs set.
     """
     runs = [_completed(data, settings) for data in resolved]
     seeds = _distinct(run["seed"] for run in runs if "seed" in run)
@@ -151,7 +136,7 @@ def regroup(settings: Sequence[dict[str, Any]], resolved: Sequence[dict[str, Any
 
 
 def shared(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return what two maps have in common; nothing of two components of other names."""
+    """Return what two maps have in common; nothing for components of different names."""
     found: dict[str, Any] = {}
     for key, value in one.items():
         if isinstance(value, dict) and isinstance(other.get(key), dict):
@@ -165,7 +150,7 @@ def shared(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _completed(data: dict[str, Any], settings: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a config has at every key that one of the runs sets."""
+    """Return a config's values at every key that one of the runs sets."""
     missing = object()
     keys = dict.fromkeys(key for run in settings for key in run)
     found = {key: dig(data, keys_of(key), missing) for key in keys}
@@ -232,7 +217,7 @@ def _wrong_key(key: str) -> str | None:
 
 
 def _leaves(node: Node, keys: Keys = ()) -> Iterator[tuple[Keys, Place]]:
-    """Yield the keys and the place of every value that is no map."""
+    """Yield the keys and the place of every value that is not a map."""
     if isinstance(node.value, dict) and (node.value or not keys):
         for key, inner in node.value.items():
             yield from _leaves(inner, (*keys, key))
@@ -240,8 +225,8 @@ def _leaves(node: Node, keys: Keys = ()) -> Iterator[tuple[Keys, Place]]:
         yield keys, node.place
 
 
-def _met(axis: Axis, others: dict[Keys, Place]) -> list[tuple[Keys, Place]]:
-    """Return the others that set what an axis sets too, in whole or in part, one of each place."""
+def _conflicts(axis: Axis, others: dict[Keys, Place]) -> list[tuple[Keys, Place]]:
+    """Return the other settings that overlap those of an axis, one for each place."""
     own = axis.places()
     found = {
         place: keys

@@ -1,4 +1,4 @@
-"""What settings are called elsewhere: ``epochs``, ``learning_rate``, ``batch_size``."""
+"""Other libraries' names of settings: ``epochs``, ``learning_rate``, ``batch_size``."""
 
 from __future__ import annotations
 
@@ -43,12 +43,7 @@ _OF_A_BATCH = ("batch_size", "batchsize", "bs", "batch", "train_batch_size")
 
 
 def meant_by(key: str, sampler: set[str]) -> list[str]:
-    """Return the settings, dotted, that a key of another library stands for.
-
-    Args:
-        key: the key.
-        sampler: the arguments of the config's sampler, which decides what a batch is.
-    """
+    """Return the settings that another library's key means, given the sampler's arguments."""
     key = key.lower().replace("-", "_")
     if key in _OF_A_BATCH:
         sizes = [name for name in ("batch_size", "classes", "per_class") if name in sampler]

@@ -1,12 +1,12 @@
-"""Decoded once: the resized images of a split in one file, from which batches are then cut.
+"""The image cache: the resized images of a split, decoded once into a file that batches use.
 
 The file is a plain ``.npy``, uint8 (N, channels, side, side), in ``images`` of the cache folder.
-Its name holds a digest of all that decides over the pixels, so that other images never meet an old
-file. While it is made it is called ``.part``, and its header counts the images that are on the
-disk for sure: whatever stops the work, the next start goes on from there.
+Its name holds a digest of everything that the pixels depend on, so that other images never use an
+old file. While it grows it is called ``.part``, and its header counts the images that are surely on
+the disk: after any interruption, the next run continues from there.
 
-Beside it lies a ``.crc32``: the checksum of each image, little-endian uint32. An image is compared
-with it when it is read for the first time, which costs a twentieth of decoding it.
+Beside it is a ``.crc32`` file: the checksum of each image, little-endian uint32. An image is
+compared with it when it is first read, which takes a twentieth of the time of decoding it.
 """
 
 from __future__ import annotations
@@ -42,30 +42,22 @@ from zoo.progress import Reporter
 from zoo.support import environment
 from zoo.support.files import alone, check_regular, read_bytes, writing
 
-_RECIPE = 2  # to be raised with every change of what is kept
-_AT_A_TIME = 32  # images, by one worker
-_UNTIL_SURE = 1024  # images, after which they are flushed to the disk
-_WORTH_A_WORKER = 256  # images
+_RECIPE = 2  # raise it with every change of the content or format
+_AT_A_TIME = 32  # images in a batch of a worker
+_UNTIL_SURE = 1024  # images between two flushes to the disk
+_WORTH_A_WORKER = 256  # images that are worth starting a process
 _SUM = np.dtype("<u4")
 
 _STALE = (
-    "images were kept otherwise than they are now, and results may be of those: the file was "
-    "damaged, or the images were changed and their size was not; it is removed, and the next run "
+    "cached images differ from the images as they are now, and results may be of them: the file "
+    "was damaged, or images were changed without a change of size; it is removed, and the next run "
     "decodes them again; by number"
 )
 _WAY_OUT = "make room, set ZOO_CACHE to another folder, or set images.cache=false"
 
 
 class CachedImages:
-    """A data set with its images, resized, in a memory-mapped file; all else is the data set's.
-
-    Args:
-        dataset: of which they are.
-        path: of the file.
-
-    Attributes:
-        images: uint8 tensor (N, channels, side, side), to be read only.
-    """
+    """A data set whose images, uint8 (N, channels, side, side), are in a memory-mapped file."""
 
     images: Tensor
 
@@ -73,7 +65,7 @@ class CachedImages:
         self.dataset, self.path = dataset, path
         self.labels, self.class_names = dataset.labels, dataset.class_names
         self.images, self._sums = _kept(path)
-        # Shared with the workers, so that an image is compared once and not by each of them.
+        # Shared with the workers, so that only one of them compares an image.
         nothing = torch.zeros(len(self.images), dtype=torch.bool)
         self._sound: Tensor = nothing.share_memory_()  # type: ignore[no-untyped-call]
 
@@ -87,10 +79,9 @@ class CachedImages:
         return Image.fromarray(pixels), int(self.labels[index])
 
     def check_pixels(self, indices: Sequence[int]) -> None:
-        """Compare images, of which none is read again, with what was written.
+        """Compare images with their checksums, each the first time it is read.
 
-        Raises:
-            UserError: one is damaged; the file is removed then.
+        If one is damaged, the file is removed and a UserError raised.
         """
         sound = self._sound.numpy()
         for index in (i for i in indices if not sound[i]):
@@ -99,7 +90,7 @@ class CachedImages:
             sound[index] = True
 
     def _damaged(self, index: int) -> UserError:
-        with suppress(OSError):  # others may have it open, where that matters
+        with suppress(OSError):  # on Windows, while another process has it open
             self.path.unlink()
         left = f"; delete {str(self.path)!r}, and" if self.path.exists() else ";"
         return UserError(
@@ -108,19 +99,19 @@ class CachedImages:
         )
 
     def fingerprint(self) -> str:
-        """Return the data set's."""
+        """Return the fingerprint of the data set."""
         return self.dataset.fingerprint()
 
     def verify(self) -> list[str]:
-        """Return what the data set finds wrong with its files."""
+        """Return the problems that the data set finds with its files."""
         return self.dataset.verify()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("dataset", "images"):  # not there yet
+        if name.startswith("__") or name in ("dataset", "images"):  # while it is unpickled
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
-    # A worker that is given a copy maps the file anew; the pixels would be copied otherwise.
+    # A worker that gets a copy maps the file itself; otherwise the pixels would be copied.
     def __getstate__(self) -> dict[str, Any]:
         own = ("images", "_sums")
         return {key: value for key, value in self.__dict__.items() if key not in own}
@@ -133,18 +124,13 @@ class CachedImages:
 def decoded_once(
     datasets: Sequence[ImageDataset], side: int, *, workers: int | None, reporter: Reporter
 ) -> list[CachedImages]:
-    """Return data sets whose images, scaled to side x side, are decoded and in the cache folder.
+    """Return data sets whose images, scaled to side x side, are in the cache folder.
 
-    What is there already is used. Two processes that want the same make it once: the second waits.
-
-    Args:
-        datasets: as they are on disk.
-        side: pixels of both sides.
-        workers: processes that decode; None for one each core.
-        reporter: where progress is told.
+    An existing file is used. If two processes need the same file, the second waits for the first.
+    ``workers`` is the number of processes that decode; None for one each core.
 
     Raises:
-        UserError: an image cannot be decoded, there is no room, the folder cannot be written.
+        UserError: an image cannot be decoded, the disk is full, the folder cannot be written.
     """
     files = [_File(dataset, side) for dataset in datasets]
     missing = [file for file in files if not file.is_whole()]
@@ -157,9 +143,9 @@ def decoded_once(
 
 
 def compare(dataset: ImageDataset) -> Iterator[Finding]:
-    """Decode the images of a data set again, and yield what was kept of them otherwise.
+    """Decode the images of a data set again, and yield the cached images that differ.
 
-    Such files, which are damaged or of images that have changed since, are removed.
+    Their files, which are damaged or older than a change of the images, are removed.
     """
     for path in _folder().glob(f"{glob.escape(type(dataset).__name__)}-*.npy"):
         side = path.stem.split("-")[-2]
@@ -180,7 +166,7 @@ def _differing(file: _File) -> Iterator[int]:
     batches = Reporter().track(batches, -(-len(kept.sums) // _AT_A_TIME), "comparing")
     images = (image for batch in batches for image in batch)
     for index, (now, written) in enumerate(zip(images, kept.sums, strict=True)):
-        planes = max(len(now), shape[0])  # gray that is kept among images in colour
+        planes = max(len(now), shape[0])  # gray may be cached among images in colour
         if not written == _sum(kept.images[index]) == _sum(now.expand(planes, *shape[1:])):
             yield index
 
@@ -191,7 +177,7 @@ def _some(indices: list[int]) -> str:
 
 
 class _File:
-    """Where the images of a data set are kept, and what is to be there."""
+    """The file in which the images of a data set are cached, and its expected content."""
 
     def __init__(self, dataset: ImageDataset, side: int) -> None:
         self.dataset, self.images = dataset, Images(resize=side)
@@ -202,17 +188,17 @@ class _File:
     def is_whole(self) -> bool:
         try:
             return len(_kept(self.path).images) == len(self.dataset)
-        except Exception:  # noqa: BLE001 none yet, or damaged, of which NumPy says anything
+        except Exception:  # noqa: BLE001 missing, or damaged: NumPy raises anything
             return False
 
     @functools.cached_property
     def shape(self) -> tuple[int, ...]:
-        """The shape of an image, at which is looked; what no network here takes is refused."""
+        """The shape of the first image; shapes that no network of the zoo takes are refused."""
         first = next(evaluation_batches(self.dataset, self.images, batch_size=1))[0]
         if first.dtype != torch.uint8 or len(first) not in (1, 3):
             raise UserError(
                 f"images.cache: the data set has images of {len(first)} planes, {first.dtype}; "
-                "kept can be RGB and gray of 8 bits"
+                "only RGB and gray of 8 bits can be cached"
             )
         return tuple(first.shape)
 
@@ -221,11 +207,11 @@ class _File:
         return len(self.dataset) * math.prod(self.shape)
 
     def begun(self) -> int:
-        """Return the bytes that are written already."""
+        """Return the bytes that are already written."""
         return self.part.stat().st_size if self.part.exists() else 0
 
     def workers(self, images: int) -> int:
-        """Return how many processes are worth their start."""
+        """Return how many processes are worth starting."""
         return min(environment.cores(), images // _WORTH_A_WORKER)
 
     def begun_files(self) -> tuple[Path, Path]:
@@ -233,12 +219,12 @@ class _File:
         return self.part, _sums_of(self.path)
 
 
-class _InColour(Exception):  # noqa: N818 no error
-    """An image in colour is among those that were gray up to there."""
+class _InColour(Exception):  # noqa: N818 not an error
+    """An image in colour follows gray ones."""
 
 
 def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
-    """Decode the images that are not on the disk yet, and give the file its name."""
+    """Decode the images that are not yet on the disk, and give the file its final name."""
     with writing(file.part, _WAY_OUT):
         for path in file.begun_files():
             path.open("ab").close()
@@ -250,7 +236,7 @@ def _make(file: _File, workers: int | None, reporter: Reporter) -> None:
             _decode(file, workers, reporter)
         with writing(file.path, _WAY_OUT):
             file.part.replace(file.path)
-    except UserError:  # with other images, or with more room, all begins again
+    except UserError:  # the next attempt may have other images, so it starts again
         for path in file.begun_files():
             path.unlink(missing_ok=True)
         raise
@@ -284,9 +270,9 @@ def _fill(growing: _Growing, file: _File, workers: int | None, reporter: Reporte
 
 
 class _Growing:
-    """A ``.npy`` file that grows by images; its header counts those that are there for sure.
+    """A ``.npy`` file to which images are appended; its header counts those surely on the disk.
 
-    NumPy pads the header, so that it is of the same length whatever the count.
+    NumPy pads the header, so its length does not depend on the count.
     """
 
     def __init__(self, handle: FileIO, sums: BinaryIO, shape: tuple[int, ...]) -> None:
@@ -301,7 +287,7 @@ class _Growing:
             handle.truncate()
 
     def append(self, images: Tensor) -> None:
-        """Write images behind the others, and now and then flush them to the disk."""
+        """Append images, and flush them to the disk from time to time."""
         left = images.contiguous().numpy().data.cast("B")
         sums = np.array([_sum(image) for image in images], _SUM)
         with writing(self.path, _WAY_OUT):
@@ -313,7 +299,7 @@ class _Growing:
             self.make_sure()
 
     def make_sure(self) -> None:
-        """Flush what was written to the disk, and only then count it."""
+        """Flush the images to the disk, and only then count them."""
         with writing(self.path, _WAY_OUT):
             self.sums.flush()
             os.fsync(self.sums.fileno())
@@ -328,7 +314,7 @@ class _Growing:
         try:
             np.lib.format.read_magic(self.handle)
             shape, _, dtype = np.lib.format.read_array_header_1_0(self.handle)
-        except Exception:  # noqa: BLE001 a new file, or damaged, of which NumPy says anything
+        except Exception:  # noqa: BLE001 a new file, or damaged: NumPy raises anything
             return 0
         there = (self.path.stat().st_size - self.handle.tell()) // math.prod(self.shape)
         summed = os.fstat(self.sums.fileno()).st_size // _SUM.itemsize
@@ -342,7 +328,7 @@ class _Growing:
 
 
 def _check_room(files: list[_File]) -> None:
-    """Refuse to begin what would end with a full disk."""
+    """Refuse to start if the disk would become full."""
     folder = _folder()
     wanted = sum(file.size() for file in files)
     with writing(folder, _WAY_OUT):
@@ -357,22 +343,18 @@ def _check_room(files: list[_File]) -> None:
 
 
 class _Kept(NamedTuple):
-    images: Tensor  # uint8 (N, channels, side, side), read when they are used
+    images: Tensor  # uint8 (N, channels, side, side), read when used
     sums: NDArray[np.uint32]  # (N,)
 
 
 def _kept(path: Path) -> _Kept:
-    """Return the images of a file and their checksums.
-
-    Raises:
-        Exception: of any kind, if there are none or the file is damaged.
-    """
+    """Return the images and checksums of a file; raise anything if it is missing or damaged."""
     check_regular(path)
     pixels = np.lib.format.open_memmap(path, mode="r")
     sums = np.frombuffer(read_bytes(_sums_of(path), len(pixels) * _SUM.itemsize), _SUM)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or len(pixels) != len(sums):
-        raise ValueError(f"{path}: no images")
-    with warnings.catch_warnings():  # torch has no read-only tensors, and says so
+        raise ValueError(f"{path}: not images")
+    with warnings.catch_warnings():  # torch warns that it has no read-only tensors
         warnings.simplefilter("ignore", UserWarning)
         return _Kept(torch.from_numpy(pixels), sums)
 
@@ -390,7 +372,7 @@ def _sum(image: Tensor) -> int:
 
 
 def _key(dataset: ImageDataset, side: int) -> str:
-    """Return a digest of all that decides over the pixels, the decoders among it."""
+    """Return a digest of everything that the pixels depend on, including the decoders."""
     kind = type(dataset)
     decoders = (PIL.__version__, features.version("libjpeg_turbo"), torchvision.__version__)
     what = (kind.__module__, kind.__qualname__, dataset.fingerprint(), len(dataset), side)

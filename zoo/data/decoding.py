@@ -1,4 +1,4 @@
-"""Decoding that survives any file: whatever it holds becomes an RGB image, or a UserError."""
+"""Decoding of any file to an RGB image or, if that fails, a UserError."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from PIL import Image, UnidentifiedImageError
 from zoo.errors import UserError
 from zoo.support.files import check_regular
 
-MAX_PIXELS = 178_956_970  # where Pillow itself refuses an image as a decompression bomb
+MAX_PIXELS = 178_956_970  # above it, Pillow refuses an image as a decompression bomb
 
-# EPS runs Ghostscript on what a stranger wrote; the others Pillow can only identify.
+# EPS would run Ghostscript on untrusted input; the other formats Pillow can only identify.
 _REFUSED = frozenset({"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"})
 
 _EXIF_ORIENTATION = 0x0112
@@ -33,11 +33,7 @@ _opening = threading.Lock()  # Pillow's limit is a global, and files are opened 
 
 
 def load_rgb(source: str | Path | BinaryIO, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Return the first image of a file in mode RGB, turned as its EXIF orientation says.
-
-    Raises:
-        UserError: names the file and says what is wrong with it, whatever the decoder raised.
-    """
+    """Return a file's first image, upright, in RGB; a UserError says what is wrong with it."""
     try:
         with open_image(source, max_pixels) as image:
             image.load()
@@ -50,9 +46,9 @@ def load_rgb(source: str | Path | BinaryIO, max_pixels: int = MAX_PIXELS) -> Ima
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image of any mode in mode RGB, its transparent parts over white.
 
-    Gray of more than 8 bits is scaled, never clipped: the white of integers is 65535, that of
-    floating point the first of 1, 255 and 65535 that no pixel exceeds. An image with values beyond
-    those is stretched from its least to its greatest.
+    Gray of more than 8 bits is scaled, never clipped: white is 65535 for integers, and for floats
+    the first of 1, 255 and 65535 that no pixel exceeds. Images with values outside of these ranges
+    are stretched from their lowest to their highest value.
     """
     if image.mode.startswith(("I", "F")):
         return _scale_deep_gray(image).convert("RGB")
@@ -65,7 +61,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 @functools.cache
 def extensions() -> tuple[str, ...]:
-    """Return the endings of the files that count as images, such as ``".jpg"``."""
+    """Return the extensions of files that count as images, such as ``".jpg"``."""
     known = Image.registered_extensions().items()
     return tuple(ending for ending, name in known if name in _formats())
 
@@ -77,7 +73,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def open_image(source: str | Path | BinaryIO, max_pixels: int) -> Image.Image:
-    """Open an image without decoding it; Pillow's own limit is another only while that takes."""
+    """Open an image without decoding it; Pillow's global limit is changed only meanwhile."""
     if isinstance(source, str | Path):
         check_regular(source)
     with _opening:
@@ -97,8 +93,8 @@ def open_image(source: str | Path | BinaryIO, max_pixels: int) -> Image.Image:
 
 def _too_large(pixels: str, max_pixels: int) -> ValueError:
     return ValueError(
-        f"it has {pixels} pixels, allowed are {max_pixels:,}; if you trust it, raise that limit "
-        "with dataset.max_pixels=… (zoo run) or --max-pixels (zoo embed, index and search)"
+        f"it has {pixels} pixels, but the limit is {max_pixels:,}; if you trust it, raise the "
+        "limit with dataset.max_pixels=… (zoo run) or --max-pixels (zoo embed, index and search)"
     )
 
 
@@ -111,13 +107,13 @@ def _scale_deep_gray(image: Image.Image) -> Image.Image:
     if white is None:
         if high - low > float(np.finfo(np.float32).max):
             values = values.astype(np.float64)
-        values, white = values - low, (high - low) or 1.0  # all the same: black
+        values, white = values - low, (high - low) or 1.0  # if all are equal: black
     return Image.fromarray((values * (255 / white) + 0.5).astype(np.uint8))
 
 
 def upright(image: Image.Image, source: Image.Image) -> Image.Image:
-    """Return an image turned as the EXIF orientation of the one that it was made of says."""
-    if source.format == "TIFF":  # Pillow turned it when it loaded it
+    """Return an image rotated by the EXIF orientation of the one that it was made from."""
+    if source.format == "TIFF":  # Pillow rotates it while loading
         return image
     try:
         orientation = source.getexif().get(_EXIF_ORIENTATION)
@@ -128,7 +124,7 @@ def upright(image: Image.Image, source: Image.Image) -> Image.Image:
 
 
 def why_unreadable(error: Exception) -> str:
-    """Return what a decoder meant by an error, in one line without the path."""
+    """Return a decoder's error as one line without the path."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image that Pillow reads"
     if isinstance(error, OSError) and error.strerror:

@@ -1,4 +1,4 @@
-"""Large files from strangers' servers: resumed, checked, and in place whole or not at all."""
+"""Downloads of large files: resumed, verified, and in place only when complete."""
 
 from __future__ import annotations
 
@@ -33,28 +33,21 @@ from zoo.support.files import alone, open_regular, writing
 from zoo.support.text import printable
 
 _CHUNK = 1 << 20
-_MOST_UNDECLARED = 1 << 40  # bytes accepted where the source does not say how many there are
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # answers that may be others in a moment
+_MOST_UNDECLARED = 1 << 40  # bytes accepted if the size of the source is not known
+_TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses for which to try again
 
 
 class UnreachableError(UserError):
-    """No address has the file; the message says why each failed, and which file to put where."""
+    """No address has the file; the message says why each failed, and where to put the file."""
 
 
 class Patience(NamedTuple):
-    """How long to put up with a bad connection.
+    """How long to tolerate a bad connection."""
 
-    Attributes:
-        timeout: seconds without a byte.
-        tries: of one address; one that brings something new is the first again.
-        wait: seconds before the second try; doubles from then on.
-        sleep: does the waiting.
-    """
-
-    timeout: float = 30.0
-    tries: int = 4
-    wait: float = 1.0
-    sleep: Callable[[float], object] = time.sleep
+    timeout: float = 30.0  # seconds without a byte
+    tries: int = 4  # per address; the count starts again whenever new bytes have arrived
+    wait: float = 1.0  # seconds before the second try; doubles from then on
+    sleep: Callable[[float], object] = time.sleep  # the function that waits
 
 
 PATIENCE = Patience()
@@ -66,27 +59,27 @@ def fetch(
     reporter: Reporter | None = None,
     patience: Patience | None = None,
 ) -> Path:
-    """Return ``folder / source.filename``, downloaded unless it is there already.
+    """Return ``folder / source.filename``, downloaded unless it exists already.
 
-    The download grows in ``<filename>.part`` and gets its name after its size and digest have been
-    checked. Whatever ends it before, the next call goes on where it ended, if the server can. A
-    second process waits for the first.
+    The download is written to ``<filename>.part`` and renamed after its size and digest have been
+    checked. If it is interrupted, the next call resumes it, if the server supports that. A second
+    process waits for the first.
 
     Args:
-        source: what to get, and from where.
-        folder: made if need be.
+        source: what to download, and from where.
+        folder: created if needed.
         reporter: shows a bar of bytes, speed and time left if it writes to a terminal.
         patience: with the servers; ``PATIENCE`` by default.
 
     Raises:
         UnreachableError: no address has it.
-        UserError: an address is none; the file that is there is another one (it is left alone); the
-            disk cannot take it.
+        UserError: an address is not valid; a different file is already there (it is left alone);
+            the disk cannot hold the file.
     """
     reporter = reporter or Reporter()
     _check_source(source)
     path = folder / source.filename
-    if os.path.lexists(path):  # before the lock, which a folder of somebody else's may not take
+    if os.path.lexists(path):  # before the lock, which a read-only folder does not allow
         return _checked(path, source)
     with alone(path, reporter):
         if os.path.lexists(path):
@@ -95,7 +88,7 @@ def fetch(
         with writing(part), _Part(part, source) as file, _open_meter(reporter, path.name) as meter:
             if file.fault() is not None:
                 _download(source, file, _Session(meter, reporter, patience or PATIENCE))
-            if os.path.lexists(path):  # put there by hand meanwhile
+            if os.path.lexists(path):  # put there by hand in the meantime
                 _checked(path, source)
             file.finish(path)
     return path
@@ -106,7 +99,7 @@ def _check_source(source: Source) -> None:
         if not _is_web_address(url):
             raise UserError(f"{url!r}: not an address that begins with http:// or https://")
     if not source.digests():
-        raise UserError(f"{source.filename}: no md5 and no sha256 to check it by")
+        raise UserError(f"{source.filename}: has neither md5 nor sha256 to verify it with")
 
 
 def _is_web_address(url: str) -> bool:
@@ -119,14 +112,14 @@ def _is_web_address(url: str) -> bool:
 
 
 class _Hashes:
-    """The digests of a growing file, and whether they are those of the source."""
+    """The digests of a growing file, compared with those of the source."""
 
     def __init__(self, source: Source) -> None:
         given = {"md5": source.md5, "sha256": source.sha256}
         self.expected = {kind: digest.lower() for kind, digest in given.items() if digest}
         self.expected_size = source.size
         self.size = 0
-        # not for security: builds of Python for FIPS have no MD5 otherwise
+        # Not for security: FIPS builds of Python offer MD5 only with that flag.
         self.running = {kind: hashlib.new(kind, usedforsecurity=False) for kind in self.expected}
 
     def update(self, data: bytes) -> None:
@@ -150,21 +143,17 @@ class _Hashes:
 
 
 def _checked(path: Path, source: Source) -> Path:
-    """Return the complete file that is there already.
-
-    Raises:
-        UserError: it is another one.
-    """
+    """Return the existing file if it is the right one; else raise a UserError."""
     hashes = _Hashes(source)
     try:
         with open_regular(path) as file:
             hashes.read(file)
     except OSError as error:
-        raise UserError(f"{path}: is there, but cannot be read ({error.strerror})") from error
+        raise UserError(f"{path}: exists, but cannot be read ({error.strerror})") from error
     fault = hashes.fault()
     if fault:
         raise UserError(
-            f"{path}: is there, but is not the file it should be\n"
+            f"{path}: exists, but is not the right file\n"
             f"  {fault}\n"
             "  move it away or delete it, and run again to download the right one"
         )
@@ -172,7 +161,7 @@ def _checked(path: Path, source: Source) -> Path:
 
 
 class _Part:
-    """The file under way, with the digests of what it holds."""
+    """The incomplete file, with the digests of its content."""
 
     def __init__(self, path: Path, source: Source) -> None:
         self.path, self.source = path, source
@@ -184,7 +173,7 @@ class _Part:
         except BaseException:
             self.file.close()
             raise
-        self.pieced = self.size > 0  # whether it is put together from several answers
+        self.pieced = self.size > 0  # whether it consists of several answers
 
     def __enter__(self) -> _Part:
         return self
@@ -206,7 +195,7 @@ class _Part:
         self.hashes.update(data)
 
     def restart(self) -> None:
-        """Drop what is there."""
+        """Delete its content."""
         self.file.truncate(0)
         self.pieced, self.hashes = False, _Hashes(self.source)
 
@@ -225,8 +214,8 @@ class _Meter:
         self.bar = bar
         self.task = bar.add_task(title, total=None)
 
-    def begin(self, done: int, total: int | None) -> None:
-        # not an update: what an earlier try has brought would count as the speed of this one
+    def start(self, done: int, total: int | None) -> None:
+        # Not an update: bytes of an earlier try would count towards the speed of this one.
         self.bar.reset(self.task, completed=done, total=total)
 
     def show(self, done: int) -> None:
@@ -252,20 +241,15 @@ class _Session(NamedTuple):
 
 
 class _HopelessError(Exception):
-    """An address has nothing for us."""
+    """An address cannot provide the file."""
 
 
 class _BrokenError(Exception):
-    """A connection failed; another may not."""
+    """A connection failed; another try may succeed."""
 
 
 def _download(source: Source, part: _Part, session: _Session) -> None:
-    """Complete the part from the first address that can.
-
-    Raises:
-        UnreachableError: none can.
-        OSError: the disk does not take it.
-    """
+    """Complete the part from the first address that works; raise UnreachableError if none does."""
     reasons = []
     for url in source.urls:
         try:
@@ -274,13 +258,13 @@ def _download(source: Source, part: _Part, session: _Session) -> None:
         except _HopelessError as error:
             reasons.append(f"  {url}: {error}")
     if not reasons:
-        reasons = ["  no address is known that still has it"]
+        reasons = ["  no known address has it any more"]
     title = f"{source.filename} could not be downloaded"
-    raise UnreachableError("\n".join([title, *reasons, *_way(part)]))
+    raise UnreachableError("\n".join([title, *reasons, *_advice(part)]))
 
 
-def _way(part: _Part) -> list[str]:
-    """Return the lines that say how to go on by hand."""
+def _advice(part: _Part) -> list[str]:
+    """Return the lines that say how to get the file by hand."""
     source = part.source
     lines = [f"  get it by other means: {source}", f"  and put it in {part.path.parent.absolute()}"]
     if part.size:
@@ -290,29 +274,25 @@ def _way(part: _Part) -> list[str]:
 
 
 class _Address:
-    """One address of a source, and the part that it is to complete."""
+    """One address of a source, and the part to be completed from it."""
 
     def __init__(self, url: str, part: _Part, session: _Session) -> None:
         self.url, self.part = url, part
         self.meter, self.reporter, self.patience = session
 
     def fetch(self) -> None:
-        """Complete the part and check it; a wrong one is dropped.
-
-        Raises:
-            _HopelessError: this address cannot.
-        """
+        """Complete the part and verify it; delete a wrong one and raise a _HopelessError."""
         self._complete()
         if self.part.fault() and self.part.pieced:
-            self.part.restart()  # the pieces may be of different files: once more, from one
+            self.part.restart()  # the pieces may be of different files: try once more in one piece
             self._complete()
         fault = self.part.fault()
         if fault:
             self.part.restart()
-            raise _HopelessError(f"sent another file: {fault}")
+            raise _HopelessError(f"sent a different file: {fault}")
 
     def _complete(self) -> None:
-        """Try until the part is complete; the count of tries begins again with whatever is new."""
+        """Try until the part is complete; new bytes reset the count of tries."""
         tries, most = 0, self.part.size
         while True:
             try:
@@ -329,17 +309,17 @@ class _Address:
                 self.patience.sleep(wait)
 
     def _ask_for_rest(self) -> HTTPResponse:
-        """Return an answer that goes on where the part ends, which is its beginning if need be."""
+        """Return an answer that continues where the part ends; if need be, restart the part."""
         part = self.part
         if part.source.size is not None and part.size >= part.source.size:
-            part.restart()  # it has a fault, or it would be finished
+            part.restart()  # it is wrong, or it would have been finished
         if part.size:
             response = self._ask(part.size)
             if response.status == 206 and _content_range(response)[0] == part.size:
                 part.pieced = True
                 return response
             if response.status == 200:  # the server cannot resume
-                self._check_offer(_length(response), response)  # while what is there is there
+                self._check_offer(_length(response), response)  # before the part is deleted
                 part.restart()
                 return response
             response.close()
@@ -355,19 +335,19 @@ class _Address:
             total = _content_range(response)[1] if part.size else _length(response)
             self._check_total(total, response)
             total = part.source.size if total is None else total
-            self.meter.begin(part.size, total)
+            self.meter.start(part.size, total)
             most = _MOST_UNDECLARED if total is None else total
             for data in self._pieces(response):
                 if part.size + len(data) > most:
                     part.restart()
-                    raise _HopelessError(f"sends more than {most:,} bytes")
+                    raise _HopelessError(f"sent more than {most:,} bytes")
                 part.write(data)
                 self.meter.show(part.size)
         if total is not None and part.size < total:
-            raise _BrokenError(f"broke off at {part.size:,} of {total:,} bytes")
+            raise _BrokenError(f"stopped at {part.size:,} of {total:,} bytes")
 
     def _check_total(self, total: int | None, response: HTTPResponse) -> None:
-        """Refuse a file that cannot be the right one, or for which there is no room."""
+        """Refuse a file that cannot be the right one, or does not fit on the disk."""
         self._check_offer(total, response)
         if total is None:
             return
@@ -399,8 +379,8 @@ class _Address:
 
     def _ask(self, start: int) -> HTTPResponse:
         """Return the server's answer to the request for everything from ``start`` on."""
-        # http.client adds Accept-Encoding: identity. Servers that call a .tgz gzip-encoded all the
-        # same mean the file itself, so Content-Encoding is not heeded.
+        # http.client adds Accept-Encoding: identity. Servers that still call a .tgz gzip-encoded
+        # mean the file itself, so Content-Encoding is ignored.
         headers = {"User-Agent": "metric-zoo"}
         if start:
             headers["Range"] = f"bytes={start}-"
@@ -410,19 +390,19 @@ class _Address:
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 416 and start:
-                if self.part.source.size is not None:  # it has more than we have of it
-                    raise _HopelessError(f"has no more than {start:,} bytes") from error
+                if self.part.source.size is not None:  # we need more than it has
+                    raise _HopelessError(f"has only {start:,} bytes") from error
                 self.part.restart()
                 return self._ask(0)
-            kind = _BrokenError if error.code in _PASSING else _HopelessError
+            kind = _BrokenError if error.code in _TEMPORARY else _HopelessError
             raise kind(f"answered {error.code} {_in_short(error.reason)}") from error
         except (OSError, HTTPException) as error:
             raise self._broken(error) from error
-        except ValueError as error:  # redirected to what is no address
+        except ValueError as error:  # redirected to something that is not an address
             raise _HopelessError(_in_short(error)) from error
-        if not isinstance(response, HTTPResponse):  # urllib follows to ftp as well
+        if not isinstance(response, HTTPResponse):  # urllib also follows redirects to ftp
             response.close()
-            raise _HopelessError(f"redirects to {response.url!r}, not an address of the web")
+            raise _HopelessError(f"redirects to {response.url!r}, which is not a web address")
         return response
 
     def _broken(self, error: Exception) -> Exception:
@@ -436,20 +416,20 @@ class _Address:
 
 
 def _in_short(said: object) -> str:
-    """Return what a server said as a line that cannot steer a terminal."""
+    """Return a server's text as one line that cannot control a terminal."""
     return printable(" ".join(str(said).split()))[:200]
 
 
 def _length(response: HTTPResponse) -> int | None:
-    """Return how many bytes the answer says it has."""
-    if response.chunked:  # of which Content-Length would be no part, RFC 9112, 6.3
+    """Return the length in bytes that an answer declares."""
+    if response.chunked:  # then Content-Length does not count: RFC 9112, 6.3
         return None
     text = response.headers.get("Content-Length", "").strip()
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def _content_range(response: HTTPResponse) -> tuple[int | None, int | None]:
-    """Return the position of the first byte and the size of the whole file, None if not said."""
+    """Return the position of the first byte and the size of the whole file; None if not given."""
     found = re.fullmatch(
         r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18}|\*)",
         response.headers.get("Content-Range", "").strip(),

@@ -1,4 +1,4 @@
-"""Classes of the training split that are held back, to choose on them instead of on the test."""
+"""Classes of the training split that are held out, to choose on them instead of on the test."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ from PIL import Image
 from zoo.base import ImageDataset
 from zoo.errors import UserError
 
-_LEAST = 2  # classes on either side: one has nothing to be told from
+_LEAST = 2  # classes on either side: a single one cannot be distinguished from others
 
 
 class ClassSubset:
-    """A data set of which some classes are seen, numbered anew from 0.
+    """Some classes of a data set, renumbered from 0.
 
-    It holds no pixels: where those of the whole are in memory or in a file, batches are cut from
-    there, see :func:`source_of`.
-
-    Args:
-        dataset: the whole.
-        classes: numbers of the classes to keep, ascending.
-
-    Attributes:
-        indices: int64 (N,), where its images are in the whole.
-        labels: int64 (N,).
-        class_names: the name of each class that is kept.
+    ``classes`` are their numbers, ascending; ``indices`` are those of their images in the data set.
+    It holds no pixels: if those of the whole data set are in memory or in a file, batches are
+    cropped from there, see :func:`source_of`.
     """
 
     def __init__(self, dataset: ImageDataset, classes: Sequence[int]) -> None:
@@ -46,39 +38,31 @@ class ClassSubset:
         return self.dataset[int(self.indices[index])][0], int(self.labels[index])
 
     def fingerprint(self) -> str:
-        """Return a digest of the whole's fingerprint and of the classes."""
+        """Return a digest of the whole data set's fingerprint and the classes."""
         text = f"{self.dataset.fingerprint()} {list(self._classes)}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def verify(self) -> list[str]:
-        """Return what the whole finds wrong with its files."""
+        """Return the problems of the whole data set's files."""
         return self.dataset.verify()
 
 
 def source_of(dataset: ImageDataset, indices: Sequence[int]) -> tuple[ImageDataset, Sequence[int]]:
-    """Return the data set that has the pixels of some images, and where they are in it."""
+    """Return the data set that has the pixels of some images, and their indices in it."""
     if isinstance(dataset, ClassSubset):
         return dataset.dataset, dataset.indices[list(indices)].tolist()
     return dataset, indices
 
 
-def hold_back(dataset: ImageDataset, share: float, seed: int) -> tuple[ClassSubset, ClassSubset]:
-    """Divide a training split by classes, at random but always alike.
+def hold_out(dataset: ImageDataset, share: float, seed: int) -> tuple[ClassSubset, ClassSubset]:
+    """Divide a training split into classes to train on and a share that is held out, reproducibly.
 
-    Every seed has a division of its own, so that a choice made over several seeds does not hang on
-    one. The order is that of digests of the names: a class more or less moves no other one across.
-
-    Args:
-        dataset: the training split.
-        share: of its classes, to be held back.
-        seed: of the run.
-
-    Returns:
-        what is left to train on, and what is held back.
+    Each seed has its own division, so that a choice over several seeds does not depend on one. The
+    order is that of digests of the names, so adding or removing a class moves no other class.
 
     Raises:
-        UserError: if one of them would have fewer than two classes, or if every class that is held
-            back has a single image.
+        UserError: if either would have fewer than two classes, or if every held-out class has a
+            single image.
     """
     names = dataset.class_names
 
@@ -90,13 +74,13 @@ def hold_back(dataset: ImageDataset, share: float, seed: int) -> tuple[ClassSubs
     if min(count, len(names) - count) < _LEAST:
         raise UserError(
             f"evaluate.validation: a share of {share:g} of {len(names):,} training classes holds "
-            f"back {count:,} and leaves {len(names) - count:,}; either side needs {_LEAST} or more"
+            f"out {count:,} and leaves {len(names) - count:,}; either side needs {_LEAST} or more"
         )
     order = sorted(range(len(names)), key=draw)
     held = ClassSubset(dataset, sorted(order[:count]))
     if np.bincount(held.labels).max(initial=0) < _LEAST:
         raise UserError(
-            f"evaluate.validation: the {count:,} classes that are held back have one image each, "
-            "of which none can be found; it takes classes of two images or more"
+            f"evaluate.validation: the {count:,} held-out classes have one image each, so that no "
+            "image can be found by another; use classes of two images or more"
         )
     return ClassSubset(dataset, sorted(order[count:])), held

@@ -1,7 +1,7 @@
-"""From a data set and a sampler to batches of pixels, the same whoever loads them and when.
+"""From a data set and a sampler to batches of pixels, which are reproducible.
 
-What is random about batch t depends on the seed and on t alone: not on the number of workers, not
-on what was loaded before it. So a run that is resumed sees the pixels it would have seen.
+The randomness of batch t depends only on the seed and on t, not on the number of workers or on
+earlier batches. So a resumed run sees the same pixels as one that was never stopped.
 """
 
 from __future__ import annotations
@@ -26,54 +26,38 @@ from zoo.errors import FAILURES, UserError, blame, blaming
 from zoo.registry import contracts
 from zoo.support.text import counted
 
-TF: Any = functional  # it takes PIL images as well, whatever it declares
+TF: Any = functional  # it also takes PIL images, contrary to its annotations
 
 _CPU = torch.device("cpu")
 _MOST_SCALED = 1 << 25  # pixels of an image that is scaled as a whole: 4,096 x 8,192
-_ENDLESS = "a sampler goes on without end, epoch after epoch"
+_ENDLESS = "a sampler must go on endlessly, epoch after epoch"
 
 
-class Cut(NamedTuple):
-    """Which part of each image of a batch is wanted.
+class Crops(NamedTuple):
+    """The part to crop from each image of a batch."""
 
-    Attributes:
-        corners: int64 (N, 3): top and left in the image with its border, and 1 for mirrored.
-        height: of the parts.
-        width: of the parts.
-        pad: pixels of the black border.
-    """
-
-    corners: Tensor
+    corners: Tensor  # int64 (N, 3): top and left in the image with its border, and 1 for mirrored
     height: int
     width: int
-    pad: int = 0
+    pad: int = 0  # pixels of the black border
 
 
 class Batch(NamedTuple):
-    """A batch of training images.
+    """A batch of training images."""
 
-    Attributes:
-        iteration: which one, from 0.
-        indices: of its images in the data set.
-        state: of the sampler after it, to go on from there.
-        images: uint8 (N, channels, height, width).
-        labels: int64 (N,).
-        cut: what is still to be cut out of the images; None: nothing.
-    """
-
-    iteration: int
-    indices: list[int]
-    state: dict[str, Any]
-    images: Tensor
-    labels: Tensor
-    cut: Cut | None = None
+    iteration: int  # from 0
+    indices: list[int]  # of its images in the data set
+    state: dict[str, Any]  # of the sampler after it, to resume from
+    images: Tensor  # uint8 (N, channels, height, width)
+    labels: Tensor  # int64 (N,)
+    crops: Crops | None = None  # still to be made of the images
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the images, cut there, and the labels on a device, which is not waited for."""
+        """Return the images, cropped there, and the labels on a device, without waiting for it."""
         images = self.images.to(device, non_blocking=True)
-        if self.cut is not None:
-            corners = self.cut.corners.to(device, non_blocking=True)
-            images = cut_out(images, self.cut._replace(corners=corners))
+        if self.crops is not None:
+            corners = self.crops.corners.to(device, non_blocking=True)
+            images = crop_each(images, self.crops._replace(corners=corners))
         return images, self.labels.to(device, non_blocking=True)
 
 
@@ -96,8 +80,8 @@ def training_batches(
 ) -> Iterator[Batch]:
     """Yield the batches of iterations start to stop - 1, loaded ahead by the workers.
 
-    A sampler that ``draws_late`` is asked for a batch only when it is due, so without workers. For
-    another device than the CPU, images that are in memory are handed over whole, to be cut there.
+    A sampler that ``draws_late`` is asked for a batch only when it is needed, so without workers.
+    For devices other than the CPU, images in memory are passed on whole, to be cropped there.
     """
     keys = _Keys(sampler, len(dataset), start, stop)
     if getattr(sampler, "draws_late", False):
@@ -122,40 +106,36 @@ def evaluation_batches(
 
 
 def centre_crops(dataset: ImageDataset, images: Images, indices: Sequence[int]) -> Tensor:
-    """Return some images of a data set as they are at test; uint8 (N, C, H, W)."""
+    """Return some images of a data set, prepared as in the test; uint8 (N, C, H, W)."""
     return _TestSet(dataset, images)[indices]
 
 
-def cut_out(images: Tensor, cut: Cut) -> Tensor:
-    """Return parts of images (N, C, H, W), on their device: one gather, with nothing to wait for.
-
-    Shape:
-        (N, C, cut.height, cut.width)
-    """
+def crop_each(images: Tensor, crops: Crops) -> Tensor:
+    """Crop images (N, C, H, W) on their device, by one gather that makes no GPU wait."""
 
     def count(stop: int) -> Tensor:
         return torch.arange(stop, device=images.device)
 
-    images = torch.nn.functional.pad(images, [cut.pad] * 4)
-    top, left, mirrored = (column[:, None] for column in cut.corners.unbind(1))
-    across = count(cut.width)
-    rows = top + count(cut.height)
-    columns = left + torch.where(mirrored > 0, cut.width - 1 - across, across)
+    images = torch.nn.functional.pad(images, [crops.pad] * 4)
+    top, left, mirrored = (column[:, None] for column in crops.corners.unbind(1))
+    across = count(crops.width)
+    rows = top + count(crops.height)
+    columns = left + torch.where(mirrored > 0, crops.width - 1 - across, across)
     which = count(len(images))[:, None, None, None]
     planes = count(images.shape[1])[:, None, None]
     return images[which, planes, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterator[Any]:
-    """Yield ``dataset[key]`` for each key, in order; a UserError comes as it was raised."""
+    """Yield ``dataset[key]`` for each key, in order; a UserError is raised unchanged."""
     loader: DataLoader[Any] = DataLoader(
         _Guarded(dataset),
         sampler=keys,
         batch_size=None,
         num_workers=workers,
         pin_memory=device.type == "cuda",
-        # Its own generator: the default would draw the workers' seed from the global one, and a
-        # resumed run, which draws once more, would then differ in its dropout.
+        # Its own generator: by default, the workers' seed is drawn from the global one, and the
+        # dropout of a resumed run, which draws once more, would differ.
         generator=torch.Generator(),
     )
     for batch in loader:
@@ -165,11 +145,7 @@ def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterato
 
 
 def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
-    """Yield the batches of a sampler, without end.
-
-    Raises:
-        UserError: if it ends, breaks, or gives what is no batch of so many images.
-    """
+    """Yield a sampler's batches endlessly; raise a UserError if it ends or gives something else."""
     name, count = type(sampler).__name__, 0
     with blaming(name):
         for given in sampler:
@@ -182,11 +158,7 @@ def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
 
 
 def first_batch(sampler: BatchSampler, images: int) -> list[int]:
-    """Return the first batch of a sampler, whose state a checkpoint has to be able to hold.
-
-    Raises:
-        UserError: if it is no batch, or the state is none.
-    """
+    """Return the first batch; raise a UserError if it, or the state to save, is not valid."""
     indices = next(drawn(sampler, images))
     try:
         fault = contracts.plain_state(sampler.state_dict())
@@ -198,11 +170,7 @@ def first_batch(sampler: BatchSampler, images: int) -> list[int]:
 
 
 def image_of(dataset: ImageDataset, index: int) -> Image.Image:
-    """Return an image of a data set.
-
-    Raises:
-        UserError: if the data set breaks, or gives anything else.
-    """
+    """Return an image of a data set; raise a UserError if it fails or returns anything else."""
     name = type(dataset).__name__
     try:
         given = dataset[index]
@@ -218,7 +186,7 @@ def image_of(dataset: ImageDataset, index: int) -> Image.Image:
 
 
 class _Guarded(Dataset[Any]):
-    """Hands a UserError over as it is: a worker's exceptions come with its traceback as text."""
+    """Returns a UserError as a value: a worker's exceptions arrive with its traceback as text."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -231,7 +199,7 @@ class _Guarded(Dataset[Any]):
 
 
 class _Keys(Sampler[_Key]):
-    """Numbers the batches of a sampler and notes where it stood after each."""
+    """Numbers the batches of a sampler and records its state after each."""
 
     def __init__(self, sampler: BatchSampler, images: int, start: int, stop: int) -> None:
         self.sampler, self.images, self.start, self.stop = sampler, images, start, stop
@@ -258,23 +226,23 @@ class _TrainingSet(Dataset[Batch]):
         source, indices = source_of(self.dataset, key.indices)
         pixels = _in_memory(source, indices, self.images, self.images.pad)
         if pixels is None or self.images.random_crop == "resized":
-            return Batch(*key, self._cut_one_by_one(key, rng, draws), labels)
-        cut = _random_cut(draws, pixels, self.images)
+            return Batch(*key, self._crop_one_by_one(key, rng, draws), labels)
+        crops = _random_crops(draws, pixels, self.images)
         if self.whole:
             # index_select, as indexing by a list is 14 times slower.
             whole = pixels.index_select(0, torch.tensor(indices))
-            return Batch(*key, whole, labels, cut)
-        return Batch(*key, _cut_some(pixels, indices, cut), labels)
+            return Batch(*key, whole, labels, crops)
+        return Batch(*key, _crop_some(pixels, indices, crops), labels)
 
-    def _cut_one_by_one(self, key: _Key, rng: np.random.Generator, draws: Any) -> Tensor:
-        # torchvision draws from the global generator, which is the training's: lend it another.
+    def _crop_one_by_one(self, key: _Key, rng: np.random.Generator, draws: Any) -> Tensor:
+        # torchvision draws from the global generator, which training uses: give it another state.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))
-            cut = [
-                _cut(_picture(self.dataset, i), self.images, draw)
+            crops = [
+                _random_input(_picture(self.dataset, i), self.images, draw)
                 for i, draw in zip(key.indices, draws, strict=True)
             ]
-        return _stack(cut, key.indices)
+        return _stack(crops, key.indices)
 
 
 class _TestSet(Dataset[Tensor]):
@@ -285,18 +253,15 @@ class _TestSet(Dataset[Tensor]):
         source, indices = source_of(self.dataset, key)
         pixels = _in_memory(source, indices, self.images)
         if pixels is not None:
-            return _cut_some(pixels, indices, _centre_cut(len(key), pixels, self.images))
-        cut = [_centre(_picture(self.dataset, i), self.images) for i in key]
-        return _stack(cut, list(key))
+            return _crop_some(pixels, indices, _centre_crops(len(key), pixels, self.images))
+        crops = [_test_input(_picture(self.dataset, i), self.images) for i in key]
+        return _stack(crops, list(key))
 
 
 def _in_memory(
     dataset: ImageDataset, wanted: Sequence[int], images: Images, border: int = 0
 ) -> Tensor | None:
-    """Return the images (N, C, H, W) to cut from; None if each has to be decoded or scaled.
-
-    Those of a file are checked, if they are wanted.
-    """
+    """Return the images (N, C, H, W) to crop; None if each has to be decoded or scaled."""
     pixels = getattr(dataset, "images", None)
     if not isinstance(pixels, Tensor):
         return None
@@ -311,7 +276,7 @@ def _in_memory(
     return pixels
 
 
-def _random_cut(draws: NDArray[np.float64], pixels: Tensor, images: Images) -> Cut:
+def _random_crops(draws: NDArray[np.float64], pixels: Tensor, images: Images) -> Crops:
     height, width = pixels.shape[-2:]
     corners = np.zeros((len(draws), 3), dtype=np.int64)
     if images.crop is not None:
@@ -320,45 +285,45 @@ def _random_cut(draws: NDArray[np.float64], pixels: Tensor, images: Images) -> C
         height = width = images.crop
     if images.mirror:
         corners[:, 2] = draws[:, 2] < 0.5
-    return Cut(torch.from_numpy(corners), height, width, images.pad)
+    return Crops(torch.from_numpy(corners), height, width, images.pad)
 
 
-def _centre_cut(count: int, pixels: Tensor, images: Images) -> Cut:
+def _centre_crops(count: int, pixels: Tensor, images: Images) -> Crops:
     height, width = pixels.shape[-2:]
     corner = [0, 0, 0]
     if images.crop is not None:
         corner[:2] = _centre_corner(height, width, images.crop)
         height = width = images.crop
-    return Cut(torch.tensor([corner] * count), height, width)
+    return Crops(torch.tensor([corner] * count), height, width)
 
 
-def _cut_some(pixels: Tensor, indices: Sequence[int], cut: Cut) -> Tensor:
-    """Do on the CPU as :func:`cut_out`; of an image only the part that is wanted is read."""
+def _crop_some(pixels: Tensor, indices: Sequence[int], crops: Crops) -> Tensor:
+    """Do the same as :func:`crop_each` on the CPU, reading only the wanted part of each image."""
     source = pixels.numpy()
     height, width = source.shape[-2:]
-    parts = np.zeros((len(indices), source.shape[1], cut.height, cut.width), source.dtype)
+    parts = np.zeros((len(indices), source.shape[1], crops.height, crops.width), source.dtype)
     for part, index, (top, left, mirrored) in zip(
-        parts, indices, cut.corners.tolist(), strict=True
+        parts, indices, crops.corners.tolist(), strict=True
     ):
-        rows, down = _overlap(top - cut.pad, cut.height, height)
-        columns, across = _overlap(left - cut.pad, cut.width, width)
+        rows, down = _overlap(top - crops.pad, crops.height, height)
+        columns, across = _overlap(left - crops.pad, crops.width, width)
         target = part[..., ::-1] if mirrored else part
         target[:, down, across] = source[index, :, rows, columns]
     return torch.from_numpy(parts)
 
 
 def _overlap(start: int, length: int, side: int) -> tuple[slice, slice]:
-    """Return what a window has in common with a side, as parts of the side and of the window."""
+    """Return the overlap of a window and a side, as slices of the side and of the window."""
     first = max(start, 0)
     last = max(first, min(start + length, side))
     return slice(first, last), slice(first - start, last - start)
 
 
 class _Scaled(NamedTuple):
-    """An image, and the size that it is to be scaled to; a part can be had without the whole.
+    """An image and its target size; a part can be scaled without the whole.
 
-    A file of 300 bytes may hold 1 x 60,000 pixels, which are gigabytes once the shorter side has
-    been scaled to 256.
+    A file of 300 bytes may hold 1 x 60,000 pixels, which take gigabytes once the shorter side is
+    scaled to 256.
     """
 
     image: Image.Image
@@ -367,7 +332,7 @@ class _Scaled(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the whole is there already, or takes little memory."""
+        """Whether the whole image already has this size, or takes little memory."""
         is_there = self.image.size == (self.width, self.height)
         return is_there or self.height * self.width <= _MOST_SCALED
 
@@ -377,7 +342,7 @@ class _Scaled(NamedTuple):
         return scaled
 
     def part(self, top: int, left: int, height: int, width: int) -> Image.Image:
-        """Return a part of the scaled image; what lies outside of it is black."""
+        """Return a part of the scaled image; pixels outside of it are black."""
         if self.fits:
             return self.whole().crop((left, top, left + width, top + height))
         rows, down = _overlap(top, height, self.height)
@@ -397,7 +362,7 @@ class _Scaled(NamedTuple):
 
 
 def _span(part: slice, factor: float, side: int, pixels: int) -> tuple[slice, float, float]:
-    """Return the pixels of a side that a part of it is made of, and where in them the part lies.
+    """Return the pixels of a side from which a part of it is made, and the part's place in them.
 
     They are few, since Pillow takes the place in single precision.
     """
@@ -416,7 +381,7 @@ def _scaled(image: Image.Image, images: Images) -> _Scaled:
 
 
 def _at_least(scaled: _Scaled, side: int) -> _Scaled:
-    """Enlarge an image whose short side is below the crop, so that the crop fits into it."""
+    """Enlarge an image whose shorter side is below the crop, so that the crop fits."""
     if min(scaled.height, scaled.width) >= side:
         return scaled
     source = scaled.whole() if scaled.fits else scaled.image
@@ -424,13 +389,13 @@ def _at_least(scaled: _Scaled, side: int) -> _Scaled:
 
 
 def _short_side(height: int, width: int, side: int) -> tuple[int, int]:
-    """Return the size of which the shorter side is ``side``, the other rounded as torchvision."""
+    """Return the size whose shorter side is ``side``; the other is rounded as in torchvision."""
     if height < width:
         return side, int(side * width / height)
     return int(side * height / width), side
 
 
-def _cut(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
+def _random_input(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
     """Resize, crop at random, mirror by chance: uint8 (C, crop, crop)."""
     scaled = _scaled(image, images)
     if images.crop is None:
@@ -450,8 +415,8 @@ def _cut(image: Image.Image, images: Images, draw: Sequence[float]) -> Tensor:
 def _resized_crop(scaled: _Scaled, side: int, scale: tuple[float, float]) -> Image.Image:
     crop = RandomResizedCrop(side, scale=scale, antialias=True)
     if scaled.fits:
-        cut: Image.Image = crop(scaled.whole())
-        return cut
+        part: Image.Image = crop(scaled.whole())
+        return part
     blank = torch.empty(1, scaled.height, scaled.width, device="meta")
     top, left, height, width = crop.get_params(blank, list(scale), list(crop.ratio))
     rows, columns = slice(top, top + height), slice(left, left + width)
@@ -462,7 +427,7 @@ def _offset(draw: Sequence[float], height: int, width: int, side: int) -> tuple[
     return int(draw[0] * (height - side + 1)), int(draw[1] * (width - side + 1))
 
 
-def _centre(image: Image.Image, images: Images) -> Tensor:
+def _test_input(image: Image.Image, images: Images) -> Tensor:
     scaled = _scaled(image, images)
     if images.crop is None:
         return _pixels(scaled.whole())
@@ -476,7 +441,7 @@ def _centre_corner(height: int, width: int, side: int) -> tuple[int, int]:
 
 
 def _picture(dataset: ImageDataset, index: int) -> Image.Image:
-    """Return an image in mode RGB or L, whatever mode a data set of somebody's own gives."""
+    """Return an image in mode RGB or L, converted if a data set gives another mode."""
     image = image_of(dataset, index)
     return image if image.mode in ("RGB", "L") else to_rgb(image)
 
@@ -486,18 +451,18 @@ def _pixels(image: Image.Image) -> Tensor:
     return pixels
 
 
-def _stack(cut: list[Tensor], indices: list[int]) -> Tensor:
-    for i, image in zip(indices, cut, strict=True):
-        if image.shape[1:] != cut[0].shape[1:]:
-            sizes = ["x".join(map(str, one.shape[:0:-1])) for one in (cut[0], image)]
+def _stack(crops: list[Tensor], indices: list[int]) -> Tensor:
+    for i, image in zip(indices, crops, strict=True):
+        if image.shape[1:] != crops[0].shape[1:]:
+            sizes = ["x".join(map(str, one.shape[:0:-1])) for one in (crops[0], image)]
             raise UserError(
-                f"images {indices[0]} and {i} of the data set are of {sizes[0]} and {sizes[1]} "
-                "pixels; set images.resize or images.crop, so that all of a batch are of one size"
+                f"images {indices[0]} and {i} of the data set have {sizes[0]} and {sizes[1]} "
+                "pixels; set images.resize or images.crop, so that a batch has one size"
             )
-    return torch.stack(same_planes(cut))
+    return torch.stack(same_planes(crops))
 
 
 def same_planes(images: Sequence[Tensor]) -> list[Tensor]:
-    """Return images (..., planes, H, W) that are in colour if any of them is: gray spreads."""
+    """Return images (..., planes, H, W), all expanded to colour if any of them is in colour."""
     planes = max((image.shape[-3] for image in images), default=0)
     return [image.expand(*image.shape[:-3], planes, -1, -1) for image in images]

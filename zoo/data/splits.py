@@ -1,4 +1,4 @@
-"""The splits of the data set that a config names: built, checked, decoded once."""
+"""The splits of a config's data set: built, checked, decoded once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zoo.registry import contracts
 def decoded(
     config: Config, datasets: Sequence[ImageDataset], reporter: Reporter
 ) -> Sequence[ImageDataset]:
-    """Return data sets, their images decoded once and kept if the config wants that."""
+    """Return data sets, with their images decoded once and cached if the config says so."""
     side = config.images.resize
     if not config.images.cache or side is None:
         return datasets
@@ -24,7 +24,7 @@ def decoded(
 
 
 def build_dataset(config: Config, split: Split) -> ImageDataset:
-    """Return a split of a config's data set; raise a UserError if there is nothing in it."""
+    """Return a split of a config's data set; raise a UserError if it is empty."""
     dataset: ImageDataset = build("datasets", config.dataset, {"split": split})
     with blaming(f"{config.dataset.name}, asked for its {split} split,"):
         refuse(config.dataset, contracts.dataset(dataset), f"the {split} split ")
@@ -35,7 +35,7 @@ def build_dataset(config: Config, split: Split) -> ImageDataset:
 
 
 def fingerprint(config: Config, dataset: ImageDataset) -> str:
-    """Return the fingerprint of a split; raise a UserError if it is none."""
+    """Return the fingerprint of a split; raise a UserError if it is not valid."""
     with blaming(f"the fingerprint of {config.dataset.name}"):
         found: str = dataset.fingerprint()
     refuse(config.dataset, contracts.fingerprint(found))

@@ -1,4 +1,4 @@
-"""Data sets on this machine: what there is of them, what is wrong with it, and how to get them."""
+"""Data sets on this machine: what exists, what is wrong with it, and how to download the rest."""
 
 from __future__ import annotations
 
@@ -35,19 +35,17 @@ _LISTED = 5  # findings in an error
 
 
 def survey(name: str, root: str | None = None) -> Survey:
-    """Look at every file of a data set, by its ``survey`` or else by its ``verify``.
+    """Check every file of a data set, by its ``survey`` or else its ``verify``.
 
-    Args:
-        name: as ``zoo list datasets`` shows it.
-        root: argument of the constructor; by default none is given.
+    ``root`` is the argument of its constructor; None gives none.
 
     Raises:
-        UserError: there is no such data set, or nothing of it in the folder.
+        UserError: there is no such data set, or the folder has nothing of it.
     """
     arguments = {} if root is None else {"root": root}
     problems = registry.problems("datasets", name, arguments)
     if [p.argument for p in problems] == ["root"] and root is None:
-        raise UserError(f"{name} may be anywhere: give its folder with --root")
+        raise UserError(f"{name} has no default folder: give its folder with --root")
     if problems:
         raise UserError("\n".join(": ".join(filter(None, p)) for p in problems))
     target = registry.load("datasets", name)
@@ -64,22 +62,22 @@ def download(
     urls: Sequence[str] = (),
     reporter: Reporter | None = None,
 ) -> Survey:
-    """Get a data set, unless it is there; what was stopped before goes on where it ended.
+    """Download a data set unless it is there; an interrupted download is resumed.
 
-    Archives are unpacked beside their place and renamed, so that a folder is whole if it is there.
-    They are kept. A file that was put there by hand is checked and unpacked as well.
+    Archives are unpacked to a temporary folder that is then renamed, so that an existing folder is
+    complete. They are kept. Files that were put there by hand are also verified and unpacked.
 
     Args:
         name: as ``zoo list datasets`` shows it.
-        root: the folder for it; by default where the data set is looked for.
-        urls: instead of the known addresses: one ends in ``/`` and has all files by their names, or
-            it is that of one file, which its end tells if there are several.
+        root: the folder for it; by default the data set's default folder.
+        urls: used instead of the known addresses: either the address of a folder with all files,
+            ending in ``/``, or that of one file, ending in its name if there are several.
         reporter: shows bars if it writes to a terminal.
 
     Raises:
-        UnreachableError: files that no address has; the message names them all.
-        UserError: there is nothing to download for this data set; a wrong file is in the way; the
-            disk cannot take it.
+        UnreachableError: no address has some of the files; the message names them all.
+        UserError: nothing can be downloaded for this data set; a wrong file is in the way; the disk
+            cannot hold it.
     """
     reporter = reporter or Reporter()
     target = registry.load("datasets", name)
@@ -97,7 +95,7 @@ def download(
 
 
 def size(folder: Path) -> int:
-    """Return the bytes of all files in a folder; links are not followed."""
+    """Return the size of all files in a folder in bytes; links are not followed."""
     total, pending = 0, [str(folder)]
     while pending:
         with os.scandir(pending.pop()) as entries:
@@ -110,7 +108,7 @@ def size(folder: Path) -> int:
 
 
 def _ask(name: str, arguments: dict[str, Any]) -> Survey:
-    """Return what a data set without a ``survey`` says of itself."""
+    """Survey a data set that has no ``survey`` of its own."""
     import numpy as np
 
     built = _build(name, arguments)
@@ -134,22 +132,22 @@ def _nothing_to_find(found: Survey) -> list[Finding]:
     sizes = [size for size in found.sizes.get("test", ()) if size]
     if not sizes or max(sizes) > 1:
         return []
-    what = "one image of each class, so that none can be found and Recall@K is 0 for every network"
+    what = "one image per class, so that none can be found and Recall@K is 0 for every network"
     return [Finding("error", what, "test")]
 
 
 def _kept(name: str, target: Any, arguments: dict[str, Any]) -> list[Finding]:
-    """Compare the images that ``images.cache`` has kept with what they are made of."""
+    """Compare the images that ``images.cache`` has stored with their sources."""
     folder = cache_dir() / "images"
     if not any(folder.glob(f"{glob.escape(target.__name__)}-*.npy")):
         return []
     from zoo.data import cache
 
-    with warnings.catch_warnings():  # what the data set warns of is among the findings already
+    with warnings.catch_warnings():  # the findings already include the data set's warnings
         warnings.simplefilter("ignore")
         try:
             built = _build(name, arguments)
-        except UserError:  # which no run could use either
+        except UserError:  # no run could use it either
             return []
         return [finding for data in built.values() for finding in cache.compare(data)]
 
@@ -162,10 +160,10 @@ def _finding(line: str) -> Finding:
 
 
 def _mirrored(name: str, sources: Sequence[Source], urls: Sequence[str]) -> list[Source]:
-    """Return the sources, with the addresses that the user gave in place of their own."""
+    """Return the sources with the user's addresses instead of their own."""
     if not sources:
         known = [n for n in registry.names("datasets") if _sources(n)]
-        raise UserError(f"{name}: nothing can be downloaded for it, only for {', '.join(known)}")
+        raise UserError(f"{name} cannot be downloaded, only {', '.join(known)} can")
     found: dict[str, list[str]] = {source.filename: [] for source in sources}
     for url in urls:
         if url.endswith("/"):
@@ -176,7 +174,7 @@ def _mirrored(name: str, sources: Sequence[Source], urls: Sequence[str]) -> list
         if not owners and len(found) > 1:
             raise UserError(
                 f"--url {url}: which of {', '.join(found)} is it? The address of one file must end "
-                "in its name, that of a folder which has them all in /"
+                "in its name, that of a folder with all files in /"
             )
         found[(owners or list(found))[0]].append(url)
     return [replace(one, urls=tuple(found[one.filename]) or one.urls) for one in sources]
@@ -199,7 +197,7 @@ def _look(target: Any, folder: Path) -> Survey | None:
 
 
 def _look_again(target: Any, sources: Sequence[Source], folder: Path) -> Survey:
-    """Return what there is after a download; if it is nothing, say what is in the way."""
+    """Survey the folder after a download; if nothing is found, say what is in the way."""
     try:
         found: Survey = target.survey(str(folder), content=False)
     except UserError as error:
@@ -213,7 +211,7 @@ def _look_again(target: Any, sources: Sequence[Source], folder: Path) -> Survey:
 
 
 def _get(name: str, sources: Sequence[Source], folder: Path, reporter: Reporter) -> None:
-    """Fetch and unpack what is not there yet."""
+    """Download and unpack what is missing."""
     failures = []
     for source in sources:
         into = folder / source.holds if source.holds else None
@@ -242,6 +240,6 @@ def _check_whole(name: str, found: Survey) -> None:
     lines = [f"  {one.where!r}: {one.what}" for one in errors[:_LISTED]]
     if len(errors) > _LISTED:
         lines.append(f"  and {len(errors) - _LISTED:,} more")
-    title = f"{name}: {str(found.folder)!r}, {found.layout}, is not whole"
-    advice = "  move that folder away, and run again to get it anew"
+    title = f"{name}: {str(found.folder)!r}, {found.layout}, is not complete"
+    advice = "  move that folder away, and run again to download it again"
     raise UserError("\n".join([title, *lines, advice]))

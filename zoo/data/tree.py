@@ -1,4 +1,4 @@
-"""Which files of a folder count as images: the same for data sets and for what is embedded."""
+"""Which files of a folder count as images, for data sets and for folders to be embedded."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from zoo.errors import UserError
 
 
 def images_under(root: Path, folder: str | Path, stray: list[str]) -> list[str]:
-    """Return the images in a folder and its folders, as sorted paths from ``root`` with ``/``.
+    """Return the images in a folder and its subfolders, as sorted paths below ``root`` with ``/``.
 
-    An image is a file that ends as one and is not hidden. All else is ignored and added to
-    ``stray``, among it symbolic links that lead to a folder or out of ``root``.
+    An image is a file that has an image's extension and is not hidden. Everything else is ignored
+    and added to ``stray``, including symbolic links to folders or out of ``root``.
 
     Args:
         root: a resolved path.
         folder: ``root``, or a folder in it.
-        stray: what takes the names of what was ignored; those of folders end in ``/``.
+        stray: the list to which ignored names are added; those of folders end in ``/``.
 
     Raises:
         UserError: a folder cannot be listed.
@@ -37,11 +37,7 @@ def images_under(root: Path, folder: str | Path, stray: list[str]) -> list[str]:
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, by name.
-
-    Raises:
-        UserError: it cannot be listed.
-    """
+    """Return the entries of a folder, sorted by name; raise a UserError if it cannot be listed."""
     try:
         with os.scandir(os.fspath(folder)) as found:
             return sorted(found, key=lambda entry: entry.name)
@@ -50,25 +46,25 @@ def entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def name_of(root: Path, entry: os.DirEntry[str]) -> str:
-    """Return the path from ``root``, with ``/`` between its parts and at the end of a folder."""
+    """Return the path below ``root``, with ``/`` between its parts and at the end of a folder."""
     name = entry.path[len(str(root)) :].lstrip(os.sep).replace(os.sep, "/")
     return name + "/" * entry.is_dir(follow_symlinks=False)
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a folder to look into: no symbolic link, not hidden."""
+    """Return whether it is a folder to search: neither a symbolic link nor hidden."""
     return entry.is_dir(follow_symlinks=False) and not _is_hidden(entry.name)
 
 
 def is_image(root: Path, entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a file that ends as an image, not hidden, and lies within ``root``."""
+    """Return whether it is an image: by its extension, not hidden, and within ``root``."""
     if _is_hidden(entry.name) or not entry.name.lower().endswith(extensions()):
         return False
     try:
         if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root):
             return False
         return entry.is_file()
-    except (OSError, RuntimeError):  # links in a circle
+    except (OSError, RuntimeError):  # circular links
         return False
 
 

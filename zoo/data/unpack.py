@@ -1,4 +1,4 @@
-"""Archives from strangers: unpacked inside their folder, within limits, whole or not at all."""
+"""Untrusted archives: unpacked within their folder and limits, completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from zoo.progress import Reporter
 from zoo.support.files import alone, open_regular, writing
 
 _CHUNK = 1 << 20
-_DEEPEST = 64  # folders within each other; shutil.rmtree recurses, and paths have an end
+_DEEPEST = 64  # nested folders; shutil.rmtree recurses, and paths have a maximal length
 _LONGEST = 1024  # characters of a path within the archive
-_OVERHEAD = 1 << 14  # bytes that a tar file may spend on the headers of a member, in the mean
+_OVERHEAD = 1 << 14  # bytes that a tar file may use for the headers of a member, on average
 _NEITHER = "is neither a plain file nor a folder"
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}  # by how a file starts
-_Open: TypeAlias = "Callable[[], IO[bytes] | None] | None"  # reads a member; None of a folder
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}  # by a file's first bytes
+_Open: TypeAlias = "Callable[[], IO[bytes] | None] | None"  # opens a member; None for a folder
 
 
 def unpack(
@@ -38,25 +38,25 @@ def unpack(
     inner: str | None = None,
     reporter: Reporter | None = None,
 ) -> Path:
-    """Unpack a tar file (plain, gzip, bzip2, xz) or a zip file as ``into``, unless that is there.
+    """Unpack a tar file (plain, gzip, bzip2, xz) or a zip file as ``into``, unless that exists.
 
     It grows in the hidden folder ``.<name>.half`` beside ``into`` and is renamed at the end, so
     an ``into`` that exists is complete. The next process removes what a killed one left; a second
-    process waits for the first. Only contents are taken, no owners, modes or times: files get 0644
-    and folders 0755, less the umask.
+    process waits for the first. Owners, modes and times are ignored: files get 0644 and folders
+    0755, less the umask.
 
     Args:
-        archive: the file; its content says of which kind it is.
+        archive: the file; its kind is recognised by its content.
         into: the folder to make.
-        most_bytes: that all its files may have together.
-        most_files: that it may hold, folders among them.
-        inner: the folder of the archive that becomes ``into``; all else in it is dropped.
+        most_bytes: limit for all its files together.
+        most_files: limit for their number, including folders.
+        inner: the folder of the archive that becomes ``into``; everything else is dropped.
         reporter: shows a bar if it writes to a terminal.
 
     Raises:
-        UserError: ``into`` is there, but empty or no folder; the archive is damaged or exceeds a
-            limit; a member would leave the folder or is neither file nor folder; the disk cannot
-            take it. Nothing is left behind.
+        UserError: ``into`` exists, but is empty or not a folder; the archive is damaged or exceeds
+            a limit; a member would leave the folder or is neither file nor folder; it cannot be
+            written. Nothing is left behind.
     """
     reporter = reporter or Reporter()
     if os.path.lexists(into):
@@ -88,7 +88,7 @@ def _existing(into: Path) -> Path:
 
 
 class _RefusedError(UserError):
-    """The archive is damaged, or is not one that we unpack."""
+    """The archive is damaged, or of a kind that is not unpacked."""
 
 
 def _refusal(name: str, why: str) -> _RefusedError:
@@ -96,12 +96,7 @@ def _refusal(name: str, why: str) -> _RefusedError:
 
 
 def _extract(archive: Path, tree: _Tree, reporter: Reporter) -> None:
-    """Write the members of the archive into the tree.
-
-    Raises:
-        UserError: the archive cannot be read, or is refused.
-        OSError: the disk does not take it.
-    """
+    """Write the members of the archive into the tree; raise a UserError if it is refused."""
     try:
         file = open_regular(archive)
     except (OSError, ValueError) as error:
@@ -128,25 +123,21 @@ def _bar(reporter: Reporter) -> AbstractContextManager[Progress]:
 
 @contextmanager
 def _reading(name: str = "") -> Iterator[None]:
-    """Say of whatever goes wrong that the archive is at fault.
-
-    Raises:
-        _RefusedError: instead of any other exception.
-    """
+    """Raise a _RefusedError, which says that the archive cannot be read, for any exception."""
     try:
         yield
     except _RefusedError:
         raise
-    except Exception as error:  # of a damaged archive the libraries raise about any kind
+    except Exception as error:  # the libraries raise almost anything on a damaged archive
         member = f"member {name[:200]!r}: " if name else ""
         reason = f"{type(error).__name__}: {error}"[:300]
         raise _RefusedError(
-            f"{member}damaged, or not an archive that can be read ({reason}); get it again"
+            f"{member}damaged, or not an archive that can be read ({reason}); download it again"
         ) from error
 
 
 def _members(file: BinaryIO, most: int) -> Iterator[tuple[str, int, _Open]]:
-    """Yield name and size of each file and folder in order, each to be read before the next."""
+    """Yield name and size of each file and folder; read each before asking for the next."""
     with _reading():
         start = file.read(6)
         file.seek(0)
@@ -154,7 +145,7 @@ def _members(file: BinaryIO, most: int) -> Iterator[tuple[str, int, _Open]]:
             yield from _zip_members(file)
             return
         module = next((name for magic, name in _COMPRESSED.items() if start.startswith(magic)), "")
-        # not all of them are in every build of Python
+        # some builds of Python lack one of them
         with import_module(module).open(file) if module else nullcontext(file) as stream:
             yield from _tar_members(_Stream(stream, most))
 
@@ -162,8 +153,8 @@ def _members(file: BinaryIO, most: int) -> Iterator[tuple[str, int, _Open]]:
 class _Stream:
     """The bytes of a tar file: forwards only, in small pieces, and not too many.
 
-    tarfile reads a header in one piece, however large it says it is, and goes back where a header
-    sends it: room for a file that fills the memory, or never ends.
+    tarfile reads a header in one piece, whatever size it claims, and goes back if a header says so:
+    a file could fill the memory, or never end.
     """
 
     def __init__(self, file: IO[bytes], most: int) -> None:
@@ -185,7 +176,7 @@ class _Stream:
 
 
 def _tar_members(stream: _Stream) -> Iterator[tuple[str, int, _Open]]:
-    # names as UTF-8 whatever the locale is; others become surrogates, which are refused
+    # names as UTF-8 in every locale; invalid bytes become surrogates, which are refused
     with tarfile.open(
         fileobj=cast(Any, stream), mode="r:", encoding="utf-8", errors="surrogateescape"
     ) as tar:
@@ -194,14 +185,14 @@ def _tar_members(stream: _Stream) -> Iterator[tuple[str, int, _Open]]:
                 raise tarfile.ReadError("negative size")
             if not (info.isreg() or info.isdir()) or info.issparse():
                 raise _refusal(info.name, _NEITHER)
-            _parts(info.name)  # first, as tarfile takes an absolute path for a relative one
+            _parts(info.name)  # first, as tarfile makes an absolute path relative
             if hasattr(tarfile, "data_filter"):  # not in the first patch releases of 3.10 and 3.11
                 tarfile.data_filter(info, "/nowhere")
             yield info.name, info.size, None if info.isdir() else partial(tar.extractfile, info)
-    # tarfile takes a damaged header, or none, for the end; that is a block of zeros
+    # tarfile takes a damaged or missing header for the end, which is a block of zeros
     if stream.last != bytes(tarfile.BLOCKSIZE):
         raise tarfile.ReadError("ends without its end mark")
-    while stream.read(_CHUNK):  # to where the compressed stream has its own checksum
+    while stream.read(_CHUNK):  # up to the checksum of the compressed stream
         pass
 
 
@@ -220,11 +211,7 @@ def _zip_members(file: BinaryIO) -> Iterator[tuple[str, int, _Open]]:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Split the name of a member; it stays within the folder on every system.
-
-    Raises:
-        _RefusedError: it does not.
-    """
+    """Split a member's name; raise a _RefusedError if it would leave the folder on some system."""
     if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) < 0xE000 for c in name):
         raise _refusal(name, "has a name with control characters, or not in UTF-8")
     if name.startswith("/"):
@@ -232,7 +219,7 @@ def _parts(name: str) -> tuple[str, ...]:
     if "\\" in name or ":" in name:
         raise _refusal(name, "has a backslash or a colon in its name")
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
-    if any(part.strip(". ") == "" for part in parts):  # Windows drops dots and spaces at the end
+    if any(part.strip(". ") == "" for part in parts):  # Windows drops trailing dots and spaces
         raise _refusal(name, "leads out of the folder, or has a name of dots and spaces")
     if len(parts) > _DEEPEST or len(name) > _LONGEST:
         raise _refusal(name, f"is over {_DEEPEST} folders deep or {_LONGEST} characters long")
@@ -242,7 +229,7 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 class _Tree:
-    """The folder that grows, and what is in it."""
+    """The folder that is being filled, and its content."""
 
     def __init__(self, root: Path, most_bytes: int, most_files: int) -> None:
         self.root, self.most_bytes, self.most_files = root, most_bytes, most_files
@@ -251,17 +238,12 @@ class _Tree:
         self.folders: set[tuple[str, ...]] = set()
 
     def add(self, name: str, size: int, opening: _Open) -> None:
-        """Write a member.
-
-        Raises:
-            _RefusedError: it is beyond a limit, in the way of another, or cannot be read.
-            OSError: it cannot be written.
-        """
+        """Write a member; raise a _RefusedError if it is over a limit, clashes or is damaged."""
         parts = _parts(name)
         outer = parts[:-1] if opening else parts
         new = [outer[:i] for i in range(1, len(outer) + 1) if outer[:i] not in self.folders]
         self.members += max(1, len(new) + bool(opening))
-        self.bytes += size  # as it is said to be; the libraries read no more than that
+        self.bytes += size  # as the archive claims; the libraries read no more than that
         if self.members > self.most_files:
             raise _refusal(name, f"is more than the {self.most_files:,} files allowed")
         if self.bytes > self.most_bytes:
@@ -282,7 +264,7 @@ class _Tree:
         def opener(path: str, flags: int) -> int:
             return os.open(path, flags, 0o644)
 
-        # a path of its own, made above, so no link is followed
+        # its folders were made above, so no link is followed
         return cast(BinaryIO, open(self.root.joinpath(*parts), "xb", opener=opener))
 
 

@@ -1,4 +1,4 @@
-"""What is right among the nearest of each query: what MAP@R and R-precision are made of."""
+"""Average precision and precision at R of each query, for MAP@R and R-precision."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from zoo.errors import UserError
 from zoo.evaluation.items import TIE, Array, Items, arrange, blocks, by_class, check_items
 from zoo.support.precision import full_float32
 
-_CELLS = {"cpu": 2**22, "cuda": 2**26}  # cosines that are looked at together, 8 bytes each
+_CELLS = {"cpu": 2**22, "cuda": 2**26}  # cosines in memory at a time, 8 bytes each
 
 
 class AtR(NamedTuple):
-    """What is right among the R nearest of each query, R being the other items of its class.
+    """Scores of the R nearest items of each query, where R is the number of others in its class.
 
-    Attributes:
-        average_precision: (queries,) float64 on the CPU, in the order given.
-        precision: (queries,) the same; both are 0 for a query whose class has no other item.
+    They are (queries,) float64 on the CPU, in the order given; 0 if a class has no other item.
     """
 
     average_precision: Tensor
@@ -35,20 +33,13 @@ def at_r(
     gallery_labels: Array | None = None,
     block: int | None = None,
 ) -> AtR:
-    """Return what is right among the R nearest of each query.
+    """Return the scores of the R nearest items of each query, given as (n, d) with labels (n,).
 
-    All of it is computed in float64, on the device of ``embeddings``, some queries at a time.
-
-    Args:
-        embeddings: (n, d) the queries.
-        labels: (n,) their classes.
-        gallery: (m, d) the items to retrieve from; without it, each query retrieves from the
-            others.
-        gallery_labels: (m,) their classes.
-        block: queries at a time; it changes speed and memory only.
+    They are computed in float64, on the device of ``embeddings``, ``block`` queries at a time.
+    Items are retrieved from the gallery, (m, d) with labels (m,), or else from the other queries.
 
     Raises:
-        UserError: shapes or types do not fit, or an embedding is NaN or infinite.
+        UserError: shapes or types do not match, or an embedding is NaN or infinite.
     """
     vectors, classes = check_items(embeddings, labels)
     others, other_classes = vectors, classes
@@ -79,14 +70,9 @@ def at_r(
 
 
 def _at_r(queries: Items, gallery: Items, rows: Tensor, first: Tensor, size: int) -> Tensor:
-    """Return average precision and precision at R of some queries, (2, rows).
+    """Return average precision and precision at R of the queries in ``rows``, (2, rows).
 
-    Args:
-        queries: all of them.
-        gallery: the items to retrieve from.
-        rows: which of the queries.
-        first: where the class of each begins in the gallery.
-        size: the items that each of these classes has there.
+    The class of each begins in the gallery at its ``first``, and has ``size`` items there.
     """
     cosine = queries.exact[rows] @ gallery.exact.T
     own = first[:, None] + torch.arange(size, device=rows.device)
@@ -95,10 +81,10 @@ def _at_r(queries: Items, gallery: Items, rows: Tensor, first: Tensor, size: int
     if gallery is queries:
         right.masked_fill_(own == rows[:, None], -torch.inf)
         r -= 1
-    right = right.sort(dim=1, descending=True).values[:, :r]  # the query itself was the last
+    right = right.sort(dim=1, descending=True).values[:, :r]  # the query itself comes last
     cosine.scatter_(1, own, -torch.inf)
     wrong = cosine.topk(min(r, cosine.shape[1] - size), dim=1).values
-    # Items of other classes that are as near as the i-th right one, or nearer, come before it.
+    # Items of other classes that are as near as the i-th right one, or nearer, rank before it.
     before = torch.searchsorted(-wrong, TIE - right, right=True)
     number = torch.arange(1, r + 1, device=rows.device, dtype=cosine.dtype)
     place = number + before

@@ -1,4 +1,4 @@
-"""Embeddings clustered by k-means: what NMI and AMI are made of."""
+"""Clusters of embeddings by k-means, for NMI and AMI."""
 
 from __future__ import annotations
 
@@ -14,29 +14,24 @@ from zoo.evaluation.items import Array, by_class, check_items
 
 RESTARTS = 3
 STEPS = 30
-SEED = 0  # the same for all runs, whatever they were trained with
+SEED = 0  # for all runs, independent of their own seeds
 
 
 class Clusters(NamedTuple):
-    """A clustering.
+    """A clustering."""
 
-    Attributes:
-        of: (n,) the cluster of each item.
-        how: by what it was made, and how.
-    """
-
-    of: NDArray[np.int64]
-    how: dict[str, Any]
+    of: NDArray[np.int64]  # (n,) the cluster of each item
+    how: dict[str, Any]  # the library and the settings that made it
 
 
 def clusters(embeddings: Array, labels: Array) -> Clusters:
     """Return the best of three clusterings by k-means, with as many clusters as there are classes.
 
-    Embeddings are scaled to length 1 first, so that the nearest centre is that of the largest
-    cosine. FAISS does it where it is installed, else scikit-learn; from other centres at the start
-    they end in other clusters, so scores by the one are not to be compared with scores by the
-    other. Both begin from a fixed seed and take at most 30 steps, three times; the clustering with
-    the smallest sum of squared distances counts.
+    Embeddings are first scaled to length 1, so that the nearest centre has the largest cosine.
+    FAISS is used if it is installed, else scikit-learn; they start from different centres and end
+    in different clusters, so do not compare scores of one with scores of the other. Both run three
+    times from a fixed seed, with at most 30 steps; the clustering with the smallest sum of squared
+    distances counts.
 
     Warns:
         UserWarning: if a class has fewer than ten images on average.
@@ -53,7 +48,7 @@ def clusters(embeddings: Array, labels: Array) -> Clusters:
 
 
 def _k_means(unit: NDArray[np.float32], count: int) -> tuple[NDArray[Any], str]:
-    """Return the clusters of items, and what made them."""
+    """Return the clusters of items, and the library that made them."""
     try:
         import faiss
     except ImportError:
@@ -64,7 +59,7 @@ def _k_means(unit: NDArray[np.float32], count: int) -> tuple[NDArray[Any], str]:
         niter=STEPS,
         nredo=RESTARTS,
         seed=SEED,
-        min_points_per_centroid=1,  # no complaint on stderr
+        min_points_per_centroid=1,  # no warning on stderr
         max_points_per_centroid=len(unit),  # all of them, not a sample
     )
     k_means.train(unit)
@@ -75,6 +70,6 @@ def _k_means_of_sklearn(unit: NDArray[np.float32], count: int) -> tuple[NDArray[
     import sklearn
     from sklearn.cluster import KMeans
 
-    # A map, since its signature leads type checkers to believe that n_init must be text.
+    # A map, since type checkers conclude from the signature that n_init must be text.
     options: dict[str, Any] = {"n_init": RESTARTS, "max_iter": STEPS, "random_state": SEED}
     return KMeans(count, **options).fit_predict(unit), f"scikit-learn {sklearn.__version__}"

@@ -1,4 +1,4 @@
-"""FAISS: where it is, and a flat inner-product search that is given out block by block."""
+"""FAISS: its import, and a flat inner-product search that yields results block by block."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-_BLOCK_BYTES = (
-    64 << 20
-)  # of scores and ids; large enough for FAISS's own blocking to be at its best
+_BLOCK_BYTES = 64 << 20  # of scores and ids; large enough for FAISS's own blocking to be efficient
 GPU_MAX_K = 2048  # the longest list that FAISS selects on a GPU
 
 
@@ -21,10 +19,8 @@ def search(queries: Tensor, gallery: Tensor, k: int) -> Iterator[tuple[slice, Te
 
     ``queries`` (n, d) and ``gallery`` (m, d) are float32; ``scores`` and ``ids`` are (rows, k') on
     the device of ``queries``, where k' is less than k if the gallery or FAISS has no more. FAISS
-    works on a GPU if the queries are there and it was built for that, else on the CPU.
-
-    Raises:
-        UserError: FAISS is not installed.
+    runs on a GPU if the queries are there and its build supports it, else on the CPU. Raises a
+    UserError if it is not installed.
     """
     index, longest = _index(gallery)
     k = min(k, len(gallery), longest)
@@ -37,11 +33,7 @@ def search(queries: Tensor, gallery: Tensor, k: int) -> Iterator[tuple[slice, Te
 
 
 def module(wanted_by: str) -> Any:
-    """Return FAISS.
-
-    Raises:
-        UserError: it is not installed; says who wants it.
-    """
+    """Return FAISS, or raise a UserError that says what needs it."""
     try:
         import faiss
     except ImportError as error:
@@ -53,7 +45,7 @@ def module(wanted_by: str) -> Any:
 
 
 def on_gpu(index: Any, device: torch.device) -> Any | None:
-    """Return a copy of an index on a GPU; None if that is no GPU, or FAISS was not built for it."""
+    """Return a copy of an index on a GPU; None if FAISS was built without GPUs or it is a CPU."""
     faiss = module("a search")
     if device.type != "cuda" or not hasattr(faiss, "StandardGpuResources"):
         return None
@@ -63,7 +55,7 @@ def on_gpu(index: Any, device: torch.device) -> Any | None:
 
 
 def _index(gallery: Tensor) -> tuple[Any, int]:
-    """Return the filled index and the longest list it can give."""
+    """Return the filled index and the longest list that it can return."""
     index: Any = module("backend 'faiss'").IndexFlatIP(gallery.shape[1])
     longest = len(gallery)
     copy = on_gpu(index, gallery.device)

@@ -1,16 +1,16 @@
-"""The warning that NMI comes with: of few images k-means makes no good clusters."""
+"""The warning about NMI: k-means makes no good clusters if classes have few images."""
 
 from __future__ import annotations
 
-_FEW = 10  # images of a class on average; SOP, which the paper warns of, has 5.3
+_FEW = 10  # images per class on average; SOP, about which the paper warns, has 5.3
 
 
 def warning(images: int | None, classes: int | None) -> str | None:
-    """Return what is to be said of NMI and AMI on such a data set; None if nothing is."""
+    """Return a warning about NMI and AMI on a data set of that size; None if it is large enough."""
     if not images or not classes or images / classes >= _FEW:
         return None
     mean = images / classes
     return (
-        f"NMI and AMI: a class has {mean:.1f} images on average, of which k-means makes no good "
-        "clusters; on such data (SOP) they assess an embedding badly, MAP@R does not"
+        f"NMI and AMI: classes have only {mean:.1f} images on average, too few for good clusters "
+        "by k-means; on such data (SOP), prefer MAP@R"
     )

@@ -1,4 +1,4 @@
-"""Items to be searched, as all exact measures take them: checked, of length 1, sorted by class."""
+"""Items for all exact measures: checked, scaled to length 1, sorted by class."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from zoo.errors import UserError
 Array: TypeAlias = "Tensor | np.ndarray[Any, Any]"
 
 TIE = 1e-12
-"""Cosines that differ by less are equal: well above float64 rounding, well below float32's."""
+"""Cosines that differ by less count as equal: far above float64 rounding, far below float32's."""
 
-# Tiles of the similarity matrix are side x side. On a CPU one shall stay in a core's share of the
-# cache, with rows of an odd number of cache lines so that the rows do not evict each other.
+# Tiles of the similarity matrix are side x side. On a CPU, a tile should fit in a core's share of
+# the cache; its rows have an odd number of cache lines, so that they do not evict each other.
 TILE_SIDE = {"cpu": 752, "cuda": 4096}
 _NOT_INTEGERS = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
 
 
 class Items(NamedTuple):
-    """Items of one side of the matrix, sorted by class."""
+    """Queries or gallery, sorted by class."""
 
     exact: Tensor  # (n, d) float64, of length 1 or 0
     fast: Tensor  # (n, d) the same, rounded to float32
@@ -31,7 +31,7 @@ class Items(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """So many classes follow each other that have these numbers of items."""
+    """A number of consecutive classes that have the same numbers of items on both sides."""
 
     classes: int
     queries: int
@@ -39,11 +39,11 @@ class Shape(NamedTuple):
 
 
 def arrange(labels: Tensor, gallery_labels: Tensor) -> tuple[Tensor, Tensor, list[Shape]]:
-    """Number the classes by shape, and return the numbers of both sides' items, and the shapes.
+    """Number the classes by shape; return the class numbers of both sides' items, and the shapes.
 
-    Labels may be of any kinds of integer, one kind on each side.
+    Labels may be of any integer type, which may differ between the sides.
     """
-    values, ids = torch.unique(torch.cat(_alike(labels, gallery_labels)), return_inverse=True)
+    values, ids = torch.unique(torch.cat(_as_int64(labels, gallery_labels)), return_inverse=True)
     sides = ids.split([len(labels), len(gallery_labels)])
     sizes = torch.stack([torch.bincount(side, minlength=len(values)) for side in sides], dim=1)
     shapes, kind, many = torch.unique(sizes, dim=0, return_inverse=True, return_counts=True)
@@ -53,21 +53,21 @@ def arrange(labels: Tensor, gallery_labels: Tensor) -> tuple[Tensor, Tensor, lis
 
 
 def by_class(vectors: Tensor, classes: Tensor) -> tuple[Items, Tensor]:
-    """Return the items sorted by class, and the place each came from."""
+    """Return the items sorted by class, and the original position of each."""
     classes, order = classes.sort(stable=True)
     exact = vectors[order].double()
-    # By the largest number first where squares can overflow or vanish.
+    # Divided by the largest number first, if squares can overflow or underflow.
     for norm in (torch.inf, 2) if vectors.dtype == torch.float64 else (2,):
         length = torch.linalg.vector_norm(exact, ord=norm, dim=1, keepdim=True)
         exact /= length.masked_fill_(length == 0, 1)
     return Items(exact, exact.float(), classes), order
 
 
-def _alike(labels: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """Return labels of two sides as int64 numbers that are equal exactly where they are.
+def _as_int64(labels: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
+    """Return labels of two sides as int64 numbers that are equal exactly where the labels are.
 
-    No type has both those of int64 below 0 and those of uint64 above its half: float64, which NumPy
-    takes for both, mixes up neighbours, and int64 the ends.
+    No type holds both the negative numbers of int64 and the upper half of uint64: float64, NumPy's
+    common type of both, confuses neighbours, and int64 wraps around.
     """
     if (labels.dtype == torch.uint64) == (others.dtype == torch.uint64):
         return labels.long(), others.long()
@@ -78,12 +78,12 @@ def _alike(labels: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _beyond_int64(labels: Tensor) -> Tensor:
-    """Return 1 for labels that are below 0 as int64 only for want of room, 0 for others."""
+    """Return 1 for labels that are negative as int64 only because of overflow, 0 for others."""
     return ((labels.long() < 0) & (labels.dtype == torch.uint64)).long()
 
 
 def blocks(length: int, step: int) -> list[slice]:
-    """Cut ``range(length)`` into blocks of ``step``, and one of what remains."""
+    """Split ``range(length)`` into blocks of ``step``, and a last one with the rest."""
     step = max(1, step)
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
@@ -93,9 +93,8 @@ def check_items(
 ) -> tuple[Tensor, Tensor]:
     """Return vectors (n, d) as floats of 32 or 64 bits and labels (n,), on one device.
 
-    Labels keep their kind of integer: see :func:`arrange`.
-
-    ``like`` is what they must fit: on its device, with its number of dimensions.
+    Labels keep their integer type, see :func:`arrange`. Vectors are moved to the device of ``like``
+    and must have its number of dimensions.
     """
     label_name = "labels" if like is None else f"{name}_labels"
     vectors, labels = _tensor(vectors, name), _tensor(labels, label_name)
@@ -103,7 +102,7 @@ def check_items(
         raise UserError(f"{name} must be floats of shape (items, dimensions); {_got(vectors)}")
     _check_labels(labels, label_name)
     if len(vectors) != len(labels):
-        raise UserError(f"{len(vectors)} {name} do not go with {len(labels)} {label_name}")
+        raise UserError(f"{len(vectors)} {name} do not match {len(labels)} {label_name}")
     if vectors.numel() == 0:
         raise UserError(f"{name} are empty: {_got(vectors)}")
     if like is not None and vectors.shape[1] != like.shape[1]:
@@ -111,7 +110,7 @@ def check_items(
             f"{name} has {vectors.shape[1]} dimensions, but embeddings have {like.shape[1]}"
         )
     device = vectors.device if like is None else like.device
-    if device.type not in TILE_SIDE:  # others have no float64
+    if device.type not in TILE_SIDE:  # other devices have no float64
         device = torch.device("cpu")
     vectors = vectors.to(device)
     if vectors.dtype.itemsize < 4:
@@ -121,11 +120,7 @@ def check_items(
 
 
 def check_labels(labels: Array, name: str = "labels") -> NDArray[Any]:
-    """Return labels (n,), of any kind of integer, as an array of NumPy.
-
-    Raises:
-        UserError: they are something else.
-    """
+    """Return labels (n,) as a NumPy array; raise a UserError if they are not integers."""
     found = _tensor(labels, name)
     _check_labels(found, name)
     return found.cpu().numpy()
@@ -139,10 +134,10 @@ def _check_labels(labels: Tensor, name: str) -> None:
 def _tensor(given: Array, name: str) -> Tensor:
     if isinstance(given, np.ndarray):
         try:
-            # Native byte order, contiguous and writable: what PyTorch takes without a complaint.
+            # Native byte order, contiguous and writable: PyTorch then gives no warning.
             given = torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ("C", "W")))
         except TypeError as error:
-            raise UserError(f"{name} are of NumPy type {given.dtype}, which is no use") from error
+            raise UserError(f"{name} have the unusable NumPy type {given.dtype}") from error
     if not isinstance(given, Tensor) or given.layout != torch.strided:
         kind = type(given).__name__
         if isinstance(given, Tensor):
@@ -156,7 +151,7 @@ def _got(tensor: Tensor) -> str:
 
 
 def _check_finite(vectors: Tensor, name: str) -> None:
-    # The largest number of a row is NaN or infinite if any is: one pass, and no mask as large.
+    # The maximum of a row is NaN or infinite if any number is: one pass, without a large mask.
     largest = torch.linalg.vector_norm(vectors, ord=torch.inf, dim=1)
     bad = (~largest.isfinite()).nonzero().flatten().tolist()
     if bad:

@@ -1,8 +1,8 @@
-"""More measures: MAP@R and R-precision of what is retrieved, NMI and AMI of clusters.
+"""More measures: MAP@R and R-precision of retrieval, NMI and AMI of clusters.
 
-Retrieval has the rules of :mod:`zoo.evaluate`: the cosine in double precision, the query left out
-by its index, ties against the query. MAP@R and R-precision are exact. NMI and AMI are exact for
-one clustering, but that is by k-means, which depends on where it begins: see :func:`clusters`.
+Retrieval follows the rules of :mod:`zoo.evaluate`: the cosine in double precision, the query left
+out by its index, ties against the query. MAP@R and R-precision are exact. NMI and AMI are exact for
+a given clustering, but k-means depends on its initial centres: see :func:`clusters`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zoo.support.checked import checked
 
 
 class Measured(NamedTuple):
-    """Values by name, and how the items were clustered if that was asked for."""
+    """Values by name, and how the items were clustered, if they were."""
 
     values: dict[str, float]
     clustering: dict[str, Any] | None
@@ -29,7 +29,7 @@ class Measured(NamedTuple):
 
 @checked
 def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
-    """Return the measures of these names; what several of them need is computed once.
+    """Return the measures of these names; shared steps are computed once.
 
     Args:
         names: of map_at_r, r_precision, nmi and ami.
@@ -37,7 +37,7 @@ def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
         labels: (n,) their classes, of any integer type and value.
 
     Raises:
-        UserError: a name is none of these; shapes or types do not fit; an embedding is not finite.
+        UserError: a name is unknown; shapes or types do not match; an embedding is not finite.
     """
     names = check_measures(names)
     values: dict[str, float] = {}
@@ -61,8 +61,8 @@ def map_at_r(embeddings: Array, labels: Array) -> float:
 
         1/R sum over i = 1 ... R of [the i-th nearest is right] (share of right ones up to the i-th)
 
-    where R is the number of other items of the query's class. It rewards what is right for being
-    early, and is 1 only if each class comes before all others.
+    where R is the number of other items of the query's class. It rewards right items that come
+    early, and is 1 only if each query's class comes before all others.
 
     Source: Musgrave, Belongie and Lim 2020, A Metric Learning Reality Check, section 3.2.
     """
@@ -84,9 +84,9 @@ def r_precision(embeddings: Array, labels: Array) -> float:
 def nmi(labels: Array, clusters: Array) -> float:
     """Return the normalised mutual information, 2 I(labels; clusters) / (H(labels) + H(clusters)).
 
-    It is 1 where clusters are the classes, and well above 0 for random clusters where there are
-    many: "not a good assessment for SOP", whose classes have 5.3 images on average, says the paper
-    of ICE after Law et al. 2017. AMI takes off what chance gives.
+    It is 1 if the clusters are the classes, but well above 0 for random clusters if there are many:
+    "not a good assessment for SOP", whose classes have 5.3 images on average, says the ICE paper
+    after Law et al. 2017. AMI is corrected for chance.
 
     Source: Manning, Raghavan and Schütze 2008, Introduction to Information Retrieval, section 16.3.
     """
@@ -99,7 +99,7 @@ def nmi(labels: Array, clusters: Array) -> float:
 def ami(labels: Array, clusters: Array) -> float:
     """Return the adjusted mutual information, (I - E[I]) / ((H(labels) + H(clusters)) / 2 - E[I]).
 
-    E[I] is what random clusters of the same sizes give, so that these have 0 on average.
+    E[I] is the expectation for random clusters of the same sizes, so that these have 0 on average.
 
     Source: Vinh, Epps and Bailey 2010, Information theoretic measures for clusterings comparison,
     JMLR 11.
@@ -110,8 +110,8 @@ def ami(labels: Array, clusters: Array) -> float:
 
 
 def _pair(labels: Array, clusters: Array) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the class and the cluster of each item; raise a UserError if they are not that."""
+    """Return the checked class and cluster of each item."""
     classes, groups = check_labels(labels), check_labels(clusters, "clusters")
     if len(classes) != len(groups) or not len(classes):
-        raise UserError(f"{len(classes)} labels do not go with {len(groups)} clusters")
+        raise UserError(f"{len(classes)} labels do not match {len(groups)} clusters")
     return classes, groups

@@ -1,4 +1,4 @@
-"""The measures that a config can ask for beside Recall@K, by name."""
+"""The names of the measures that a config can request in addition to Recall@K."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ MEASURES: dict[str, str] = {
     "nmi": "NMI",
     "ami": "AMI",
 }
-"""What else than Recall@K can be measured, and what tables call it."""
+"""The measures other than Recall@K, and their names in tables."""
 
 
 def check_measures(names: Iterable[str]) -> list[str]:
-    """Return names of measures in the order of ``MEASURES``, each once.
-
-    Raises:
-        UserError: if one is the name of no measure.
-    """
+    """Return names of measures in the order of ``MEASURES``, each once; raise for unknown ones."""
     names = list(names)
     for name in names:
         if name not in MEASURES:

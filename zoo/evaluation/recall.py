@@ -1,4 +1,4 @@
-"""Recall@K, exactly: one definition, and the same ranks from every backend, device and block size.
+"""Exact Recall@K: one definition, and the same ranks from every backend, device and block size.
 
 The similarity is the cosine in double precision; a zero vector has cosine 0 with everything, and
 differences below ``TIE`` are ties. The rank of a query is
@@ -8,9 +8,9 @@ differences below ``TIE`` are ties. The rank of a query is
 and Recall@K is the mean over all queries of [r(q) <= K]. The query itself is left out of its class
 by its index; ties count against it, so that a collapsed embedding scores 0.
 
-How it is made fast: the best match of each query is found in float64, which is cheap because a
-query meets only its own class. The large product runs in float32, whose error has a proven bound;
-only pairs of which that bound cannot tell the side of the best match are done again in float64.
+How it is made fast: the best match of each query is found in float64, which is cheap because each
+query is compared only with its own class. The large product runs in float32, whose error has a
+proven bound; only pairs that this bound leaves undecided are computed again in float64.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ NO_MATCH = 2**31 - 1
 
 BACKENDS = ("torch", "faiss")
 
-_DENSE = 32  # one pair in so many to do again: a float64 product is cheaper than gathering pairs
-_MARGIN = 8  # how much longer than needed a FAISS list is, for the query itself and near ties
+_DENSE = 32  # from one undecided pair in 32 on, a float64 product is cheaper than gathering pairs
+_MARGIN = 8  # extra length of a FAISS list, for the query itself and near ties
 
 
 class Recall(dict[int, float]):
-    """Recall@K as ``{K: fraction}``, with the ranks it came from.
+    """Recall@K as ``{K: fraction}``, with the ranks it was computed from.
 
     Attributes:
         ranks: (queries,) int32 on the CPU, the r(q) in the order given; ``NO_MATCH`` where none.
@@ -83,8 +83,8 @@ def recall_at_k(
 ) -> Recall:
     """Return Recall@K for every K of ``ks``, in one pass.
 
-    Arguments are those of :func:`ranks`. With backend "faiss", ranks beyond the largest K are only
-    known to be beyond it: they are given as that K + 1.
+    Arguments are those of :func:`ranks`. With backend "faiss", all ranks above the largest K are
+    returned as that K + 1.
 
     Raises:
         UserError: as :func:`ranks`, or if ``ks`` are not positive integers.
@@ -126,12 +126,12 @@ def ranks(
             queries; with it no item is left out.
         gallery_labels: (m,) the classes of the gallery.
         backend: "torch", or "faiss", which searches a flat index and leaves to torch the queries
-            that lists of about ``limit`` items cannot settle.
-        limit: ranks above it are given as ``limit + 1``; backend "faiss" needs one.
-        block: side of the tiles of the similarity matrix; it changes speed and memory only.
+            that lists of about ``limit`` items cannot decide.
+        limit: ranks above it are returned as ``limit + 1``; backend "faiss" needs it.
+        block: side of the tiles of the similarity matrix; it affects only speed and memory.
 
     Raises:
-        UserError: shapes, types or options do not fit, or an embedding is NaN or infinite.
+        UserError: shapes, types or options do not match, or an embedding is NaN or infinite.
     """
     _check_options(backend, limit, block)
     if (gallery is None) != (gallery_labels is None):
@@ -159,7 +159,7 @@ def ranks(
 def _best_match(queries: Items, gallery: Items, shapes: list[Shape], side: int) -> Tensor:
     """Return the largest cosine of each query within its class, (n,) float64, or -inf.
 
-    Classes of one shape are one batched product, cut into parts of at most ``side``^2 cosines.
+    Classes of one shape are one batched product, split into parts of at most ``side``^2 cosines.
     """
     best = queries.exact.new_full((len(queries.exact),), -torch.inf)
     row = col = 0
@@ -172,7 +172,7 @@ def _best_match(queries: Items, gallery: Items, shapes: list[Shape], side: int) 
             for part in blocks(shape.classes, side**2 // (shape.queries * shape.gallery)):
                 for slab in blocks(shape.queries, side**2 // shape.gallery):
                     cosine = mine[part, slab] @ theirs[part].mT
-                    if gallery is queries:  # by index: an equal item is not the query itself
+                    if gallery is queries:  # by index: equal items other than the query count
                         cosine.diagonal(slab.start, 1, 2).fill_(-torch.inf)
                     into[part, slab] = cosine.amax(2)
         row, col = row + rows, col + cols
@@ -180,24 +180,24 @@ def _best_match(queries: Items, gallery: Items, shapes: list[Shape], side: int) 
 
 
 class _Retrieval:
-    """Counts, for each query, the items of another class that are ahead of its best match.
+    """Counts, for each query, the items of other classes that rank ahead of its best match.
 
-    A cosine in float32 is off by less than ``slack``, so that one above the first of two ``limits``
-    is ahead for certain, and one below the second is not. Those between are settled in float64,
-    against ``floor``.
+    The error of a cosine in float32 is below ``slack``: above the first of two ``limits`` an item
+    is certainly ahead, below the second it is not. Those between are compared with ``floor`` in
+    float64.
     """
 
     def __init__(self, queries: Items, gallery: Items, best: Tensor, side: int) -> None:
         self.queries, self.gallery, self.best, self.side = queries, gallery, best, side
         # |fl(x.y) - x.y| <= d u |x||y| for any order of summation, u = 2^-24 (Jeannerod and Rump,
-        # 2013); the rest is for the rounding of both vectors and of the two limits.
+        # 2013); the rest covers the rounding of both vectors and of the two limits.
         slack = (queries.exact.shape[1] + 8) * 2**-24
         reach = best.masked_fill(best == -torch.inf, torch.inf)
         self.floor = reach - TIE
         self.limits = torch.stack([reach + slack, reach - slack]).float()
         self._mirrored = gallery is queries
         self._local = threading.local()
-        self._query_classes = queries.classes.tolist()  # to look at without waiting for a GPU
+        self._query_classes = queries.classes.tolist()  # readable without waiting for a GPU
         self._gallery_classes = gallery.classes.tolist()
 
     def count(self) -> Tensor:
@@ -225,7 +225,7 @@ class _Retrieval:
             high, low = self.limits[:, rows, None]
             sure = other & (scores >= high)
             ahead[rows] = sure.sum(1)
-            if ids.shape[1] < len(self.gallery.fast):  # what is not listed may be ahead as well
+            if ids.shape[1] < len(self.gallery.fast):  # items that are not listed may be ahead
                 unsettled[rows] = (scores[:, -1:] >= low).squeeze(1) & (ahead[rows] < limit)
             near = other & (scores >= low) & ~sure & ~unsettled[rows, None]
             row, place = near.nonzero(as_tuple=True)
@@ -237,44 +237,44 @@ class _Retrieval:
             ahead[left] = _Retrieval(queries, self.gallery, self.best[left], self.side).count()
         return ahead
 
-    @torch.no_grad()  # a worker thread has its own mode
+    @torch.no_grad()  # worker threads do not inherit the mode
     def _count_tile(self, tile: tuple[slice, slice]) -> list[tuple[slice, Tensor]]:
-        """Return the counts of a tile's rows, and with them those of the tile that mirrors it."""
+        """Return the counts of a tile's rows, and those of its mirror image in the matrix."""
         rows, cols = tile
-        room = self._room()[:, : rows.stop - rows.start, : cols.stop - cols.start]
-        torch.mm(self.queries.fast[rows], self.gallery.fast[cols].T, out=room[0])
-        self._drop_class(room[0], rows, cols)
-        counts = [(rows, self._tally(room, rows, cols))]
+        buffer = self._buffer()[:, : rows.stop - rows.start, : cols.stop - cols.start]
+        torch.mm(self.queries.fast[rows], self.gallery.fast[cols].T, out=buffer[0])
+        self._drop_class(buffer[0], rows, cols)
+        counts = [(rows, self._tally(buffer, rows, cols))]
         if self._mirrored and rows != cols:
-            counts.append((cols, self._tally(room.mT, cols, rows)))
+            counts.append((cols, self._tally(buffer.mT, cols, rows)))
         return counts
 
-    def _room(self) -> Tensor:
-        """Return this thread's room for a tile, and the two masks that it is compared into.
+    def _buffer(self) -> Tensor:
+        """Return this thread's buffer for a tile and two masks, the results of its comparisons.
 
-        Fresh memory for each tile would cost more than the comparisons.
+        Allocating memory for each tile would cost more than the comparisons.
         """
-        if not hasattr(self._local, "room"):
+        if not hasattr(self._local, "buffer"):
             height, width = (min(self.side, len(x.fast)) for x in (self.queries, self.gallery))
-            self._local.room = self.queries.fast.new_empty(3, height, width)
-        room: Tensor = self._local.room
-        return room
+            self._local.buffer = self.queries.fast.new_empty(3, height, width)
+        buffer: Tensor = self._local.buffer
+        return buffer
 
     def _drop_class(self, cosine: Tensor, rows: slice, cols: slice) -> None:
-        """Take the pairs of one class out of a tile, each query with itself among them."""
+        """Exclude pairs of the same class from a tile, including each query with itself."""
         mine, theirs = self._query_classes[rows], self._gallery_classes[cols]
-        # Both ascend, so that most tiles are seen to have none of these pairs from their corners.
+        # Classes ascend on both sides, so the corners show that most tiles have no such pairs.
         if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:
             same = self.queries.classes[rows, None] == self.gallery.classes[cols]
             cosine.masked_fill_(same, -torch.inf)
 
-    def _tally(self, room: Tensor, rows: slice, cols: slice) -> Tensor:
+    def _tally(self, buffer: Tensor, rows: slice, cols: slice) -> Tensor:
         """Return the counts of one tile, (rows,) int64.
 
-        ``room`` (3, rows, cols) holds the cosines, and takes masks as float32, which a CPU sums
+        ``buffer`` (3, rows, cols) holds the cosines, and takes masks as float32, which a CPU sums
         several times faster than bool, and exactly.
         """
-        cosine, masks = room[0], room[1:]
+        cosine, masks = buffer[0], buffer[1:]
         torch.ge(cosine, self.limits[:, rows, None], out=masks)
         sure, maybe = masks.sum(2).long().unbind()
         near = (maybe > sure).nonzero().flatten()
@@ -284,7 +284,7 @@ class _Retrieval:
         return sure
 
     def _settle(self, near: Tensor, rows: Tensor, cols: slice) -> Tensor:
-        """Return how many pairs per row of the mask ``near`` (rows, cols) are ahead in float64."""
+        """Return the number of pairs per row of the mask ``near`` that are ahead in float64."""
         if near.sum() * _DENSE > near.numel():
             cosine = self.queries.exact[rows] @ self.gallery.exact[cols].T
             return ((cosine >= self.floor[rows, None]) & near).sum(1)
@@ -303,10 +303,10 @@ class _Retrieval:
 
 @contextlib.contextmanager
 def _workers(device: torch.device) -> Iterator[Callable[..., Iterable[Any]]]:
-    """Give a ``map`` that runs on all cores of a CPU, one call on each.
+    """Yield a ``map`` that runs on all cores of a CPU, one call on each.
 
-    All cores at one operation would wait for the slowest of them some ten times per tile, which on
-    a machine that does other things as well takes longer than the work.
+    If all cores shared each operation, they would wait for the slowest about ten times per tile,
+    which takes longer than the work if the machine is also busy with other tasks.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
@@ -349,7 +349,7 @@ def _check_ks(ks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _check_count(name: str, value: Any) -> int:
-    """Return a positive integer as an int; NumPy's are welcome, True and 1.0 are not."""
+    """Return a positive integer as an int; NumPy's are accepted, True and 1.0 are not."""
     try:
         number = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:

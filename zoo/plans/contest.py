@@ -1,4 +1,4 @@
-"""The best of several settings by what held-out classes say; the others never meet the test."""
+"""Choose settings on held-out classes; only the chosen ones are measured on the test classes."""
 
 from __future__ import annotations
 
@@ -22,31 +22,27 @@ Record = dict[str, Any]
 
 
 class PlannedRun(NamedTuple):
-    """A run that may compete: its place in the plan, its config, and its settings in words."""
+    """A run that may compete: its number in the plan, its config, and its settings in words."""
 
-    place: int
+    number: int
     config: Config
     settings: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Runs of one config, of which the settings that do best on held-out classes are chosen.
-
-    Attributes:
-        runs: those that compete.
-    """
+    """Runs of one config whose settings compete on held-out classes."""
 
     runs: tuple[PlannedRun, ...]
 
     @property
     def config(self) -> Config:
-        """One of the configs; in what is held back and what is measured there, they are alike."""
+        """One of the configs; all hold out the same classes and measure the same K on them."""
         return self.runs[0].config
 
     @property
     def share(self) -> str:
-        """The share of the training classes that is held back, in words."""
+        """The share of the training classes that is held out, in words."""
         return runs_choice.of_training_classes(self.config.evaluate.validation or 0)
 
     def __str__(self) -> str:
@@ -62,8 +58,8 @@ class Entrant(NamedTuple):
 
     Attributes:
         settings: in words, without the seed.
-        jobs: a run for each seed.
-        records: what held-out classes say of each run; None where it is not at its end.
+        jobs: one run per seed.
+        records: the validation record of each run; None if it has not ended.
     """
 
     settings: dict[str, str]
@@ -72,25 +68,25 @@ class Entrant(NamedTuple):
 
     @property
     def scores(self) -> dict[int, Score]:
-        """Recall@K of the held-out classes by K, over the seeds that are there."""
+        """Recall@K of the held-out classes by K, over the seeds that have ended."""
         return average([record["validation"]["recall"] for record in self.records if record])
 
     @property
     def tested(self) -> dict[int, Score]:
         """Recall@K of the test classes by K, over the seeds that were chosen and measured."""
-        there = [job.folder for job in self.jobs if job.test and job.state == "finished"]
-        return average([folder.result()["recall"] for folder in there])
+        done = [job.folder for job in self.jobs if job.test and job.state == "finished"]
+        return average([folder.result()["recall"] for folder in done])
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What became of a contest.
+    """The outcome of a contest.
 
     Attributes:
         contest: the contest.
         entrants: the settings, in the order of the plan.
-        chosen: which of them; None if that is not known yet.
-        selection: what is kept in the records of the chosen runs.
+        chosen: one of them; None if it cannot be chosen yet.
+        selection: what the records of the chosen runs keep of the choice.
         reason: why none is chosen.
     """
 
@@ -105,13 +101,13 @@ def contests(runs: Iterable[PlannedRun]) -> list[Contest]:
     """Return which runs of one config compete: those on the same data, if their settings differ."""
     by_data: dict[str, list[PlannedRun]] = {}
     once: dict[int, PlannedRun] = {}
-    for run in runs:  # what was asked for twice is one run
-        once.setdefault(run.place, run)
+    for run in runs:  # a run that was asked for twice counts once
+        once.setdefault(run.number, run)
     for run in once.values():
-        held_back = run.config.evaluate.validation
-        if held_back is not None:
+        held_out = run.config.evaluate.validation
+        if held_out is not None:
             data = run.config.dataset.model_dump()
-            key = json.dumps([data, held_back, run.config.evaluate.ks[0]], sort_keys=True)
+            key = json.dumps([data, held_out, run.config.evaluate.ks[0]], sort_keys=True)
             by_data.setdefault(key, []).append(run)
     return [
         Contest(tuple(found))
@@ -123,13 +119,13 @@ def contests(runs: Iterable[PlannedRun]) -> list[Contest]:
 def choose(contest: Contest, jobs: Sequence[Job], records: Sequence[Record | None]) -> Choice:
     """Choose the settings with the highest mean Recall at the first K; of equals the first.
 
-    Settings of which a run has diverged are left out. As long as another run is missing, nothing is
-    chosen: the test classes would be looked at again if it turned out to be the best.
+    Settings with a diverged run are left out. While any other run is missing, nothing is chosen: if
+    it turned out to be the best, the test classes would be measured a second time.
 
     Args:
         contest: the contest.
-        jobs: all of the plan.
-        records: what each of them left; None where it is not at its end.
+        jobs: all jobs of the plan.
+        records: the record of each job; None if it has not ended.
     """
     entrants = tuple(_entrants(contest, jobs, records))
     missing = [
@@ -140,7 +136,7 @@ def choose(contest: Contest, jobs: Sequence[Job], records: Sequence[Record | Non
     ]
     if missing:
         count = f"{len(missing)} of {len(contest.runs)} runs"
-        return Choice(contest, entrants, reason=f"{count} are not at their end")
+        return Choice(contest, entrants, reason=f"{count} have not ended")
     seeds = {job.config.seed for entrant in entrants for job in entrant.jobs}
     whole = [
         entrant
@@ -148,13 +144,13 @@ def choose(contest: Contest, jobs: Sequence[Job], records: Sequence[Record | Non
         if all(entrant.records) and {job.config.seed for job in entrant.jobs} == seeds
     ]
     if not whole:
-        return Choice(contest, entrants, reason="no settings came to their end with every seed")
+        return Choice(contest, entrants, reason="no settings finished with every seed")
     best = max(whole, key=_first_score)
     return Choice(contest, entrants, best, _selection(best, whole))
 
 
 def table(choice: Choice) -> Group:
-    """Return all settings with what held-out classes say, and the chosen ones with their test."""
+    """Return all settings with their validation recall, and the test recall of the chosen ones."""
     first = min(choice.contest.config.evaluate.ks)
     tested = choice.chosen.tested if choice.chosen else {}
     made = Table(box=None, pad_edge=False)
@@ -164,11 +160,11 @@ def table(choice: Choice) -> Group:
     for entrant in choice.entrants:
         chosen = entrant is choice.chosen
         scores = entrant.scores
-        there = [record for record in entrant.records if record]
+        ended = [record for record in entrant.records if record]
         made.add_row(
             Text(_in_words(entrant.settings)),
-            str(len(there)),
-            ", ".join(str(record["iteration"]) for record in there),
+            str(len(ended)),
+            ", ".join(str(record["iteration"]) for record in ended),
             str(scores[first]) if scores else _state(entrant),
             *(str(score) if chosen else "–" for score in tested.values()),
             style="bold" if chosen else "",
@@ -184,9 +180,9 @@ def _entrants(
     for run in contest.runs:
         by_digest.setdefault(run.config.digest(), []).append(run)
     for runs in by_digest.values():
-        places = [run.place for run in runs]
         settings = {key: text for key, text in runs[0].settings.items() if key != "seed"}
-        yield Entrant(settings, tuple(jobs[p] for p in places), tuple(records[p] for p in places))
+        found = [(jobs[run.number], records[run.number]) for run in runs]
+        yield Entrant(settings, tuple(job for job, _ in found), tuple(one for _, one in found))
 
 
 def _first_score(entrant: Entrant) -> float:
@@ -194,7 +190,7 @@ def _first_score(entrant: Entrant) -> float:
 
 
 def _selection(best: Entrant, entrants: Sequence[Entrant]) -> Record:
-    """Return what was chosen among what: the settings in which they differ, in words."""
+    """Return the chosen settings and the values that competed, in words."""
     keys = dict.fromkeys(key for entrant in entrants for key in entrant.settings)
     values = {
         key: list(dict.fromkeys(entrant.settings.get(key, "none") for entrant in entrants))
@@ -209,7 +205,7 @@ def _selection(best: Entrant, entrants: Sequence[Entrant]) -> Record:
 
 
 def _below(choice: Choice) -> list[str]:
-    """Return what was chosen and how, what was left out, and what to do next."""
+    """Return the lines below the table: what was left out, what was chosen, and what is next."""
     lines = [
         f"left out: {_in_words(entrant.settings)}: {job.reason}"
         for entrant in choice.entrants
@@ -232,7 +228,7 @@ def _below(choice: Choice) -> list[str]:
 
 
 def _on_all_classes(entrant: Entrant) -> str:
-    """Return the command that trains chosen settings with nothing held back."""
+    """Return the command that trains chosen settings on all training classes."""
     job = entrant.jobs[0]
     found = statistics.median_low([r["iteration"] for r in entrant.records if r])
     seeds = [job.config.seed for job in entrant.jobs]

@@ -1,4 +1,4 @@
-"""How long a run will take and how much it will write: by what earlier runs did, or not at all."""
+"""Estimates of the time and disk space of a run, from finished runs of the same kind."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from zoo.runs.folder import CHECKPOINT, CONFIG, RESULT, VALIDATION, RunFolder
 from zoo.support import yaml
 from zoo.support.values import as_setting
 
-# What the time of an iteration depends on: nearly all of it, and the best part of it.
+# Settings that decide the time of an iteration: only the most important ones, and nearly all.
 _ROUGHLY = ("dataset", "images", "model.backbone", "model.freeze", "train.precision")
 _CLOSELY = (*_ROUGHLY, "sampler", "loss.name", "miner", "train.chunk_size", "train.workers")
 _ON_DISK = ("dataset", "model", "loss.name", "optimizer.name", "optimizer.momentum")
-_BYTES = 4  # of a number
+_BYTES = 4  # per number
 
 
 class Estimate(NamedTuple):
-    """What a run will still take.
+    """What the rest of a run will take.
 
     Attributes:
-        seconds: None where nothing is known.
-        size: of its checkpoint, in bytes; None where nothing is known.
-        rough: whether the time is that of runs with other batches or another loss.
+        seconds: the time; None if unknown.
+        size: bytes of its checkpoint; None if unknown.
+        rough: whether the time comes from runs with other batches or another loss.
     """
 
     seconds: float | None
@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """An earlier run."""
+    """A finished run."""
 
     config: dict[str, Any]
     device: str
@@ -58,7 +58,7 @@ class _Record(NamedTuple):
 
 
 class Estimator:
-    """Knows the finished runs in the output folders of some configs."""
+    """Estimates from the finished runs in the output folders of some configs."""
 
     def __init__(self, configs: Sequence[Config]) -> None:
         folders = {config.output for config in configs}
@@ -66,7 +66,7 @@ class Estimator:
         self._sizes: dict[str, int | None] = {}
 
     def of(self, config: Config, reached: int) -> Estimate:
-        """Return what is to be expected of a run that has been trained so far."""
+        """Return the estimate for a run that has reached an iteration."""
         seconds, rough = self._seconds(config, reached)
         return Estimate(seconds, self._size(config), rough)
 
@@ -84,7 +84,7 @@ class Estimator:
 
     def _size(self, config: Config) -> int | None:
         if not config.train.iterations:
-            return 0  # there is nothing to go on from
+            return 0  # no checkpoint is written
         sizes = [r.size for r in self._alike(config, _ON_DISK) if r.size is not None]
         if sizes:
             return int(statistics.median(sizes))
@@ -98,11 +98,11 @@ class Estimator:
         return [record for record in self._records if _part(record.config, keys) == wanted]
 
 
-def besides(config: Config) -> Iterator[str]:
-    """Yield what else a run takes: a cache of images, and files that are not there."""
+def extras(config: Config) -> Iterator[str]:
+    """Yield lines on the image cache that a run needs, and on its missing files."""
     side = config.images.resize
     if config.images.cache and side is not None:
-        yield f"cache: {_cache(config.dataset.name, 3 * side**2)}, made once"
+        yield f"cache: {_cache(config.dataset.name, 3 * side**2)}, written once"
     for key, spec, argument in (
         ("dataset", config.dataset, "root"),
         ("model.backbone", config.model.backbone, "weights"),
@@ -113,12 +113,12 @@ def besides(config: Config) -> Iterator[str]:
 
 
 def _cache(dataset: str, image: int) -> str:
-    """Return what the images of a data set take in the cache, in words."""
+    """Return the size of the image cache of a data set, in words."""
     from zoo import registry
 
     table = getattr(registry.load("datasets", dataset), "table", None)
     if not table:
-        return f"{decimal(image)} an image"
+        return f"{decimal(image)} per image"
     return f"about {decimal(image * sum(count.images for count in table.values()))} for {dataset}"
 
 
@@ -128,7 +128,7 @@ def _records(folder: Path) -> list[_Record]:
         run = RunFolder(path)
         try:
             result = run.result() if run.finished else run.candidate()
-        except UserError:  # whoever looks at the leaderboard is told
+        except UserError:  # the leaderboard reports it
             continue
         node = yaml.read(path / CONFIG, CONFIG, [])
         checkpoint = path / CHECKPOINT
@@ -136,7 +136,7 @@ def _records(folder: Path) -> list[_Record]:
         found.append(
             _Record(
                 node.plain() if node is not None else {},
-                _bare(str(dig(result, ("hardware", "device"), ""))),
+                _without_threads(str(dig(result, ("hardware", "device"), ""))),
                 seconds["training"] / iterations if iterations else None,
                 seconds.get("evaluation", 0.0),
                 checkpoint.stat().st_size if checkpoint.is_file() else None,
@@ -150,22 +150,22 @@ def _part(config: dict[str, Any], keys: Iterable[str]) -> Any:
 
 
 def _device(config: Config) -> str | None:
-    """Return the device that a run would take here; None where there is no such one."""
+    """Return the device that a run would use on this machine; None if it is missing."""
     from zoo.support.environment import device_name
     from zoo.training.device import choose_device
 
     try:
-        return _bare(device_name(choose_device(config.device)))
+        return _without_threads(device_name(choose_device(config.device)))
     except UserError:
         return None
 
 
-def _bare(device: str) -> str:
+def _without_threads(device: str) -> str:
     return re.sub(r", \d+ threads$", "", device)
 
 
 def _size_by_parameters(config: Config) -> int | None:
-    """Return what the network and its optimiser weigh, without building either."""
+    """Return the bytes of the network and its optimiser state, without allocating them."""
     import torch
 
     from zoo import registry
@@ -177,7 +177,7 @@ def _size_by_parameters(config: Config) -> int | None:
         with torch.device("meta"):
             backbone = registry.assemble("backbones", spec.name, arguments, {})
             embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
-    except Exception:  # noqa: BLE001 - a stranger's network that needs real numbers
+    except Exception:  # noqa: BLE001 - a plugin's network that cannot be built on "meta"
         return None
     learning = sum(p.numel() for p in embedder.parameters() if p.requires_grad)
     everything = sum(t.numel() for t in embedder.state_dict().values())
@@ -185,7 +185,7 @@ def _size_by_parameters(config: Config) -> int | None:
 
 
 def _copies(config: Config) -> int:
-    """Return how many numbers an optimiser keeps of each that it changes."""
+    """Return how many numbers an optimiser keeps per weight."""
     if config.optimizer is None or config.optimizer.name == "sgd":
         return int(getattr(config.optimizer, "momentum", 0) > 0)
     return 2

@@ -1,4 +1,4 @@
-"""How many runs get on: a live table on a terminal, plain lines elsewhere."""
+"""The progress of many runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,34 +17,28 @@ from zoo.plans.scheduler import Job, State
 
 _COLOURS: dict[State, str] = {"finished": "green", "failed": "red", "waiting": "dim"}
 _FIRST: tuple[State, ...] = (
-    "at work",
+    "running",
     "failed",
     "stopped",
     "in another process",
     "waiting",
     "finished",
 )
-_AROUND = 8  # lines of the terminal that are not rows of the table
+_AROUND = 8  # lines of the terminal outside the rows of the table
 _EVERY = 60.0  # seconds between two lines on the progress of a run
 
 
 class LiveTable:
-    """Shows jobs while they are done.
-
-    Args:
-        jobs: all of them, in the order in which they are shown.
-        console: where.
-        quiet: show nothing.
-    """
+    """Shows the progress of jobs, in their order, on a console; nothing if quiet."""
 
     def __init__(self, jobs: Sequence[Job], console: Console, quiet: bool = False) -> None:
         self._jobs, self._console, self._quiet = jobs, console, quiet
         self._live: Live | None = None
-        self._told = time.monotonic()
+        self._printed = time.monotonic()
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Show the table, which stays as it is at the end."""
+        """Show the table while the block runs; its last state stays on the terminal."""
         if self._quiet or not self._console.is_terminal:
             yield
             return
@@ -55,35 +49,35 @@ class LiveTable:
         self._live = None
 
     def changed(self, job: Job) -> None:
-        """Tell that a job is being started, trains, or has ended."""
+        """Print that a job is being started, trains, or has ended."""
         if self._live is None and not self._quiet:
-            begun = "testing" if job.test and job.folder.validated else job.doing
-            self._say(job, begun if job.state == "at work" else job.state)
+            doing = "testing" if job.test and job.folder.validated else job.doing
+            self._say(job, doing if job.state == "running" else job.state)
 
     def stopping(self) -> None:
-        """Tell that a signal was heard: to save takes a while."""
+        """Print that a signal has come and the runs are saving, which takes a while."""
         if not self._quiet:
-            self._console.print("stopping: what is at work saves; the third time it is killed")
+            self._console.print("stopping: running processes save; a third Ctrl-C kills them")
 
     def left_over(self, jobs: Sequence[Job]) -> None:
-        """Tell that nothing is left to do but to wait for runs that another process has."""
+        """Print that only runs of other processes are left to wait for."""
         if not self._quiet:
             what = jobs[0].name if len(jobs) == 1 else f"{len(jobs)} runs"
             text = f"waiting for another process to finish {what}; Ctrl-C stops waiting"
             self._console.print(text, markup=False, soft_wrap=True)
 
     def tick(self) -> None:
-        """Bring what is shown up to date."""
+        """Update what is shown."""
         if self._live is not None:
             self._live.update(self.table(), refresh=True)
-        elif not self._quiet and time.monotonic() - self._told > _EVERY:
-            self._told = time.monotonic()
+        elif not self._quiet and time.monotonic() - self._printed > _EVERY:
+            self._printed = time.monotonic()
             for job in self._jobs:
-                if job.state == "at work":
+                if job.state == "running":
                     self._say(job, job.doing)
 
     def table(self) -> Table:
-        """Return the table; of more jobs than there are lines, those that matter most."""
+        """Return the table; if there are more jobs than lines, those that matter most."""
         table = Table(box=None, pad_edge=False, title_justify="left", caption_justify="left")
         for head in ("run", "settings", "state"):
             table.add_column(head, no_wrap=True, overflow="ellipsis")
@@ -91,7 +85,7 @@ class LiveTable:
             table.add_column(head, justify="right", no_wrap=True)
         shown = self._most_important(max(3, self._console.height - _AROUND))
         for job in shown:
-            state = Text(job.doing if job.state == "at work" else job.state)
+            state = Text(job.doing if job.state == "running" else job.state)
             style = _COLOURS.get(job.state, "")
             table.add_row(Text(job.name), Text(job.settings), state, *figures(job), style=style)
         table.caption = _caption(self._jobs, len(self._jobs) - len(shown))
@@ -110,7 +104,7 @@ class LiveTable:
 
 
 def figures(job: Job) -> tuple[str, str, str, str]:
-    """Return iteration, loss, recall in percent and time left, as far as they are known."""
+    """Return iteration, loss, recall in percent and time left; empty where unknown."""
     left = job.seconds_left
     return (
         "" if job.iteration is None else f"{job.iteration}/{job.total}",
@@ -126,7 +120,7 @@ def clock(seconds: float) -> str:
 
 
 def counts(states: Sequence[str]) -> str:
-    """Return ``2 finished, 1 new``, in the order in which they first occur."""
+    """Return counts such as ``2 finished, 1 new``, in the order of first occurrence."""
     return ", ".join(f"{count} {state}" for state, count in Counter(states).items())
 
 
@@ -141,7 +135,7 @@ def _recall_of(jobs: Sequence[Job]) -> str:
 
 
 def _measure(job: Job) -> str:
-    """Return what is told of a run: held-out classes come first, and those of the test last."""
+    """Return the name of a run's current recall: of held-out classes first, of the test last."""
     k = job.config.evaluate.ks[0]
     if not job.test:
         return f"validation R@{k}"

@@ -1,11 +1,11 @@
-"""Many runs as one job: a plan of them, and what it takes to bring all of them to their end.
+"""Many runs as one job: list the runs of configs, and bring all of them to their end.
 
     plan = make(["configs/ablation/scale_glyphs.yaml"], seeds="0,1,2")
     run(plan)
 
-A run that is finished is skipped, one that was stopped goes on, so that the same plan can be
-carried out as often as it takes, by several commands at once too: a run that another process has is
-left to it. Each run is a process of its own; one that fails stops no other.
+A finished run is skipped and a stopped one is resumed, so the same plan can be carried out again
+and again, also by several commands at once: a run that another process is running is left to it.
+Each run has its own process; one that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from zoo.config.schema import ConfigFile
 from zoo.errors import UserError
 from zoo.plans import contest as plans_contest
 from zoo.plans.contest import Choice, Contest, PlannedRun
-from zoo.plans.forecast import Estimate, Estimator, besides
+from zoo.plans.forecast import Estimate, Estimator, extras
 from zoo.plans.live import LiveTable, clock, counts
 from zoo.plans.scheduler import DeviceSlots, Job, Scheduler, State
 from zoo.progress import Reporter
 from zoo.runs.folder import BusyError, RunFolder
 from zoo.support import yaml
+from zoo.support.text import counted
 
-_HIDDEN = ("paper", "name")  # settings that make no difference to a run
+_HIDDEN = ("paper", "name")  # settings that do not change a run
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs that somebody asks for, each once.
+    """The runs that were asked for.
 
     Attributes:
-        jobs: the runs.
-        repeats: how many more were asked for that are one of them.
-        contests: which of them compete on held-out classes for being tested.
+        jobs: the runs, each once.
+        repeats: how many duplicates were asked for.
+        contests: which of the runs compete on held-out classes.
     """
 
     jobs: tuple[Job, ...]
@@ -56,13 +57,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a plan.
+    """The outcome of a plan.
 
     Attributes:
-        results: of all runs that are finished and tested, as ``result.json`` has them.
-        failed: those that failed, each with its ``reason``.
-        unfinished: how many were stopped or not begun.
-        choices: what became of each contest.
+        results: the ``result.json`` of each run that is finished and tested.
+        failed: the jobs that failed, each with its ``reason``.
+        unfinished: how many were stopped or not started.
+        choices: the outcome of each contest.
     """
 
     results: tuple[dict[str, Any], ...]
@@ -71,7 +72,7 @@ class Outcome:
     choices: tuple[Choice, ...] = ()
 
     def failures(self) -> dict[str, list[str]]:
-        """Return the runs that failed by the reason, which is often the same for all."""
+        """Return the names of failed runs by reason, which is often the same for all."""
         found: dict[str, list[str]] = {}
         for job in self.failed:
             found.setdefault(job.reason, []).append(job.name)
@@ -79,7 +80,7 @@ class Outcome:
 
 
 def sort(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return which arguments of the command are configs and which are settings.
+    """Separate the arguments of the command into configs and settings.
 
     Raises:
         UserError: if there is no config.
@@ -92,7 +93,7 @@ def sort(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _is_a_setting(text: str) -> bool:
-    """Return whether somebody forgot the value of a setting, as in ``loss.scale``."""
+    """Return whether a text is a setting without its value, such as ``loss.scale``."""
     return text.split(".")[0] in ConfigFile.model_fields and not Path(text).exists()
 
 
@@ -107,17 +108,17 @@ def make(
     Args:
         sources: paths, or names of shipped configs.
         overrides: settings for all of them, such as ``loss.scale=32``.
-        sweeps: values to try, such as ``loss.scale=16,32``; several multiply.
+        sweeps: values to try, such as ``loss.scale=16,32``; several give every combination.
         seeds: such as ``0,1,2``.
 
     Raises:
         UserError: with a line for every problem of all the configs.
     """
-    places: dict[Path, int] = {}
+    indices: dict[Path, int] = {}
     jobs: list[Job] = []
     contests: list[Contest] = []
     complaints: list[str] = []
-    begun_by: list[str] = []  # the config that each job is of
+    stems: list[str] = []  # for each job, the name of its config file
     asked = 0
     for source in sources:
         try:
@@ -130,24 +131,24 @@ def make(
             asked += 1
             folder = RunFolder(Path(variant.config.output) / variant.config.run_name())
             words = _in_words(variant.settings)
-            place = places.setdefault(folder.path.absolute(), len(jobs))
-            if place == len(jobs):
-                told = " ".join(f"{k}={v}" for k, v in words.items())
-                jobs.append(Job(variant.config, told, folder))
-                begun_by.append(Path(source).stem)
-            runs.append(PlannedRun(place, variant.config, words))
+            index = indices.setdefault(folder.path.absolute(), len(jobs))
+            if index == len(jobs):
+                text = " ".join(f"{k}={v}" for k, v in words.items())
+                jobs.append(Job(variant.config, text, folder))
+                stems.append(Path(source).stem)
+            runs.append(PlannedRun(index, variant.config, words))
         contests += plans_contest.contests(runs)
-    contests = list({frozenset(run.place for run in one.runs): one for one in contests}.values())
+    contests = list({frozenset(run.number for run in one.runs): one for one in contests}.values())
     if complaints:
         raise UserError("\n".join(dict.fromkeys(complaints)))
-    jobs = _told_apart(jobs, begun_by)
+    jobs = _with_sources(jobs, stems)
     for run in (run for contest in contests for run in contest.runs):
-        jobs[run.place].test = False
+        jobs[run.number].test = False
     return Plan(tuple(jobs), asked - len(jobs), tuple(contests))
 
 
-def _told_apart(jobs: Sequence[Job], sources: Sequence[str]) -> list[Job]:
-    """Return jobs of which those of several configs with one name say of which they are."""
+def _with_sources(jobs: Sequence[Job], sources: Sequence[str]) -> list[Job]:
+    """Put the config file before the settings of jobs whose name several config files share."""
     by_name: dict[str, set[str]] = {}
     for job, source in zip(jobs, sources, strict=True):
         by_name.setdefault(job.config.name, set()).add(source)
@@ -160,81 +161,81 @@ def _told_apart(jobs: Sequence[Job], sources: Sequence[str]) -> list[Job]:
 
 
 def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = None) -> Outcome:
-    """Do what is left to do of a plan; return when all of it has ended or was stopped.
+    """Run what is not finished yet; return when all of it has ended or was stopped.
 
-    Runs that compete are trained first; then those that were chosen are measured on the test
-    classes, with the network that they have.
+    Competing runs are trained first; then the chosen ones are measured on the test classes, without
+    more training.
 
-    The threads of a run follow from the plan and the machine, not from what is left to do: one that
-    is begun after a stop is the run that it would have been without.
+    The number of threads of a run depends on the plan and the machine, not on how much is left to
+    do, so that a run that starts after a stop gives the same result.
 
     Args:
         plan: the runs.
-        at_a_time: how many of them; by default one on each GPU, or one on the CPU.
-        reporter: where progress is told; by default on stderr.
+        at_a_time: how many at a time; by default one on each GPU, or one on the CPU.
+        reporter: where progress is reported; by default on stderr.
     """
     reporter = reporter or Reporter()
-    jobs = [replace(job, state=_where(job)) for job in plan.jobs]
-    stopped = _work(jobs, plan, at_a_time, reporter)
+    jobs = [replace(job, state=_state(job)) for job in plan.jobs]
+    stopped = _run_jobs(jobs, plan, at_a_time, reporter)
     records = [_record(job) for job in jobs]
     choices = tuple(plans_contest.choose(contest, jobs, records) for contest in plan.contests)
-    chosen = [job for choice in choices for job in _take(choice, reporter)]
+    chosen = [job for choice in choices for job in _start_test(choice, reporter)]
     if not stopped:
-        _work(chosen, plan, at_a_time, reporter)
+        _run_jobs(chosen, plan, at_a_time, reporter)
     results = tuple(record for job in jobs if job.test and (record := _record(job)) is not None)
     failed = tuple(job for job in jobs if job.state == "failed")
     unfinished = sum(job.state not in ("finished", "failed") for job in jobs)
     return Outcome(results, failed, unfinished, choices)
 
 
-def _work(jobs: Sequence[Job], plan: Plan, at_a_time: int | None, reporter: Reporter) -> bool:
-    """Do what is left to do of some jobs of a plan; return whether a signal stopped it."""
+def _run_jobs(jobs: Sequence[Job], plan: Plan, at_a_time: int | None, reporter: Reporter) -> bool:
+    """Run the jobs that are not finished; return whether a signal stopped them."""
     left = [job for job in jobs if job.state != "finished"]
     if not left:
         return False
-    places = DeviceSlots(_gpus_for(plan.jobs), at_a_time)
-    board = LiveTable(jobs, reporter.console, reporter.quiet)
-    threads = _threads(places.at_a_time([job.config.device for job in plan.jobs]))
+    slots = DeviceSlots(_gpus_for(plan.jobs), at_a_time)
+    live = LiveTable(jobs, reporter.console, reporter.quiet)
+    threads = _threads(slots.at_a_time([job.config.device for job in plan.jobs]))
     scheduler = Scheduler(
-        left, places, board.changed, board.tick, threads, board.stopping, board.left_over
+        left, slots, live.changed, live.tick, threads, live.stopping, live.left_over
     )
-    with board.open():
+    with live.open():
         scheduler.run()
     return scheduler.signals > 0
 
 
-def _take(choice: Choice, reporter: Reporter) -> list[Job]:
-    """Have the chosen runs tested; their records say from now on among what they were chosen.
+def _start_test(choice: Choice, reporter: Reporter) -> list[Job]:
+    """Prepare the chosen runs for the test, and add the choice to their records.
 
-    Another process on the same plan may be testing them: then this waits for it.
+    If another process with the same plan is testing them, this waits for it.
     """
     if choice.chosen is None or choice.selection is None:
         return []
     for job in choice.chosen.jobs:
         _select(job, choice.selection, reporter)
         job.test, job.recall = True, None
-        job.state = _where(job)
+        job.state = _state(job)
     return list(choice.chosen.jobs)
 
 
 def _select(job: Job, selection: dict[str, Any], reporter: Reporter) -> None:
-    said = False
+    reported = False
     while True:
         try:
             return job.folder.select(selection)
         except BusyError as error:
-            if not said:
+            if not reported:
                 reporter.say(f"{error}; waiting for it")
-            said = True
+            reported = True
             time.sleep(0.25)
 
 
 def forget(plan: Plan) -> None:
-    """Clear the folders of all runs, so that they start anew.
+    """Clear the folders of all runs, so that they start from scratch.
 
     Raises:
-        UserError: if another process is at one of them, and then all stay as they are; or if
-            something is in the way.
+        UserError: if another process is using one of them (then none is cleared), or one cannot be
+            cleared.
     """
     with ExitStack() as stack:
         for job in plan.jobs:
@@ -244,7 +245,7 @@ def forget(plan: Plan) -> None:
 
 
 def table(plan: Plan) -> Group:
-    """Return what is to be done: each run, what sets it apart, and how far it is."""
+    """Return the table of all runs: settings that distinguish each, and how far it is."""
     made = _table("run", "settings", "state")
     states = [_how_far(job, _reached(job)) for job in plan.jobs]
     for job, state in zip(plan.jobs, states, strict=True):
@@ -253,7 +254,7 @@ def table(plan: Plan) -> Group:
 
 
 def forecast(plan: Plan, at_a_time: int | None = None, restart: bool = False) -> Group:
-    """Return the plan with the time and the disk that it will take, as far as that is known."""
+    """Return the table of all runs with the time and disk space they will take, where known."""
     made = _table("run", "settings", "state", "time", "disk")
     estimator = Estimator([job.config for job in plan.jobs])
     left: list[Job] = []
@@ -274,16 +275,16 @@ def forecast(plan: Plan, at_a_time: int | None = None, restart: bool = False) ->
             [j.config.device for j in left]
         )
         lines += _totals(found, together, Path(left[0].config.output))
-        lines += dict.fromkeys(line for job in left for line in besides(job.config))
+        lines += dict.fromkeys(line for job in left for line in extras(job.config))
     return Group(made, *map(Text, lines))
 
 
-def _where(job: Job) -> State:
+def _state(job: Job) -> State:
     return "finished" if job.done else "waiting"
 
 
 def _record(job: Job) -> dict[str, Any] | None:
-    """Return what a finished run left; a run whose result is damaged has failed."""
+    """Return the record of a finished run; a run whose record is damaged has failed."""
     if job.state != "finished":
         return None
     try:
@@ -295,7 +296,7 @@ def _record(job: Job) -> dict[str, Any] | None:
 
 
 def _gpus_for(jobs: Sequence[Job]) -> int:
-    """Return how many GPUs there are for runs that leave it open which one they take."""
+    """Return the number of GPUs if any run may take one; 0 if all runs name their device."""
     if not any(job.config.device in ("auto", "cuda") for job in jobs):
         return 0
     import torch
@@ -304,7 +305,7 @@ def _gpus_for(jobs: Sequence[Job]) -> int:
 
 
 def _threads(together: int) -> int | None:
-    """Return the threads of each of so many processes; None for one alone, which has them all."""
+    """Return the threads per process; None for a single process, which may use all."""
     if together == 1:
         return None
     import torch
@@ -324,14 +325,14 @@ def _how_far(job: Job, reached: int | None) -> str:
     if job.done:
         return "finished"
     if reached is None:
-        return "damaged, to be run with --restart"
+        return "damaged, needs --restart"
     return f"to resume at iteration {reached}" if reached else "new"
 
 
 def _reached(job: Job) -> int | None:
-    """Return the iteration that a run goes on from; None where its checkpoint is damaged.
+    """Return the iteration that a run resumes from; None if its checkpoint is damaged.
 
-    That of a run which is at its end is not looked at.
+    The checkpoint of a run that has ended is not read.
     """
     try:
         return 0 if job.done else job.folder.reached()
@@ -341,32 +342,32 @@ def _reached(job: Job) -> int | None:
 
 def _summary(plan: Plan, states: Sequence[str]) -> str:
     states = [re.split(" at |,", state)[0] for state in states]
-    repeats = f"; {plan.repeats} more asked for were the same" if plan.repeats else ""
+    repeats = f"; {counted(plan.repeats, 'duplicate')} left out" if plan.repeats else ""
     runs = "1 run" if len(plan.jobs) == 1 else f"{len(plan.jobs)} runs"
     return f"{runs}: {counts(states)}{repeats}"
 
 
 def _totals(found: Sequence[Estimate], together: int, output: Path) -> list[str]:
-    """Return what all of it takes, and what is not known."""
+    """Return the lines on the total time and disk space."""
     known = [estimate.seconds for estimate in found if estimate.seconds is not None]
     unknown = len(found) - len(known)
     time = f"about {clock(sum(known) / together)}, {together} at a time" if known else "unknown"
     if known and unknown:
-        time += f", and {unknown} runs of which nothing is known"
+        time += f", and {counted(unknown, 'run')} of unknown time"
     sizes = [estimate.size for estimate in found if estimate.size is not None]
     disk = f"about {decimal(sum(sizes))}" if sizes else "unknown"
     if sizes and len(sizes) < len(found):
-        disk += f", and {len(found) - len(sizes)} runs of which nothing is known"
-    there = next(p for p in (output, *output.absolute().parents) if p.is_dir())
-    free = decimal(shutil.disk_usage(there).free)
+        disk += f", and {counted(len(found) - len(sizes), 'run')} of unknown size"
+    folder = next(p for p in (output, *output.absolute().parents) if p.is_dir())
+    free = decimal(shutil.disk_usage(folder).free)
     lines = [f"time: {time}", f"disk: {disk}; {free} are free"]
     if not known:
-        lines[0] += "; a finished run on the same data and network would tell"
+        lines[0] += "; a finished run on the same data and network would show it"
     return lines
 
 
 def _in_words(settings: dict[str, Any]) -> dict[str, str]:
-    """Return settings as the command line would have them, by dotted key."""
+    """Return settings as written on the command line, by dotted key."""
     found: dict[str, str] = {}
     for dotted, value in settings.items():
         section, _, key = dotted.partition(".")

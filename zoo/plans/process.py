@@ -1,11 +1,10 @@
-"""The process of one run among many: takes a config from stdin, tells its progress on stdout.
+"""The process of one run among many: reads a config from stdin, reports its progress on stdout.
 
-With ``--no-test`` the run ends with what held-out classes say, see :func:`zoo.runner.run`.
+With ``--no-test`` the run ends with the held-out classes, see :func:`zoo.runner.run`.
 
-The config comes as YAML that ends with a line ``...``. After it, stdin stays open as long as the
-process that wants the run is there; when it is gone, however it ended, the run saves and stops. A
-byte more on stdin asks for the same, on every system alike. On stdout is a line of JSON for each
-thing that happens.
+The config is YAML that ends with a line ``...``. The parent process keeps stdin open after it; when
+the parent is gone and stdin ends, the run saves and stops. One more byte on stdin asks for the
+same, on every system. Each event is a line of JSON on stdout.
 """
 
 from __future__ import annotations
@@ -34,39 +33,39 @@ END = "..."
 _LAST = f"{END}\n".encode()
 STOP = b"."
 NO_TEST = "--no-test"
-_EVERY = 0.2  # seconds between two words on progress
+_EVERY = 0.2  # seconds between two reports of progress
 
 
 def main() -> None:
     """Do the run; end with status 0 if it is finished."""
-    tell = Teller(_private_stdout())
+    send = EventWriter(_private_stdout())
     lines = list(_until_end())
-    if lines.pop() != _LAST:  # whoever wants the run is gone
+    if lines.pop() != _LAST:  # the parent process is gone
         sys.exit(1)
     config = Config.model_validate(_plain(b"".join(lines).decode()))
     try:
         signals.end_as_ctrl_c_does()
-        threading.Thread(target=_hear_parent, daemon=True).start()
-        tell(finished=_run(config, tell, test=NO_TEST not in sys.argv))
+        threading.Thread(target=_watch_parent, daemon=True).start()
+        send(finished=_run(config, send, test=NO_TEST not in sys.argv))
     except BusyError:
-        tell(busy=True)
+        send(busy=True)
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - a run that fails must not stop the others
         reason = _expected(error)
         if reason is None:
             traceback.print_exc()
-        said = reason or f"{type(error).__name__}: {words_of(error)}"
-        tell(failed=said, log=reason is None, diverged=_has_diverged(error))
+        text = reason or f"{type(error).__name__}: {words_of(error)}"
+        send(failed=text, log=reason is None, diverged=_has_diverged(error))
         sys.exit(1)
     except KeyboardInterrupt:
-        tell(stopped="stopped")
+        send(stopped="stopped")
         sys.exit(1)
 
 
 def _until_end() -> Iterator[bytes]:
-    """Yield lines of stdin up to the one that ends a config; an empty one where it ends first.
+    """Yield lines of stdin up to the one that ends a config; an empty one if stdin ends first.
 
-    Nothing beyond that line is read: it may be a request to stop.
+    Nothing is read beyond that line: the next byte may be a request to stop.
     """
     line = None
     with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as stream:
@@ -75,22 +74,22 @@ def _until_end() -> Iterator[bytes]:
             yield line
 
 
-class Teller:
-    """Writes what happens, as lines of JSON."""
+class EventWriter:
+    """Writes events as lines of JSON."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._last = 0.0
 
     def __call__(self, **event: Any) -> None:
-        """Tell it now; if nobody listens any more, the run is about to be stopped."""
+        """Write an event; a closed pipe is no error, since the run is then about to be stopped."""
         self._last = time.monotonic()
         with suppress(OSError):
             self._stream.write(json.dumps(event) + "\n")
             self._stream.flush()
 
-    def now_and_then(self, **event: Any) -> None:
-        """Tell it, unless something was told just before."""
+    def throttled(self, **event: Any) -> None:
+        """Write an event, unless one was written just before."""
         if time.monotonic() - self._last > _EVERY:
             self(**event)
 
@@ -98,52 +97,52 @@ class Teller:
 class Relay(Reporter):
     """Passes progress on to the process that shows it."""
 
-    def __init__(self, tell: Teller) -> None:
+    def __init__(self, send: EventWriter) -> None:
         super().__init__(quiet=True)
-        self.tell = tell
+        self.send = send
 
     def track(self, items: Iterable[_T], total: int, title: str) -> Iterator[_T]:
-        """Yield the items."""
-        self.tell(state=title)
+        """Yield the items; report the title as the state."""
+        self.send(state=title)
         yield from super().track(items, total, title)
 
     @contextmanager
     def training(self, start: int, total: int) -> Iterator[TrainingReport]:
         """Open the report of a training that goes from iteration start to total."""
-        self.tell(state="training", start=start, total=total)
+        self.send(state="training", start=start, total=total)
         with self._bar(transient=False) as bar:
             yield _RelayedReport(self, bar, start, total)
 
 
 class _RelayedReport(TrainingReport):
-    """Tells where a training is."""
+    """Reports the progress of a training as events."""
 
     reporter: Relay
 
     def advance(self) -> None:
         """Count one iteration."""
         super().advance()
-        self.reporter.tell.now_and_then(state="training", iteration=self.iteration)
+        self.reporter.send.throttled(state="training", iteration=self.iteration)
 
     def show(self, iteration: int, loss: float | None = None, recall: float | None = None) -> None:
-        """Tell of a new loss or Recall@1 (a fraction)."""
+        """Report a new loss or Recall@1 (a fraction)."""
         super().show(iteration, loss, recall)
-        self.reporter.tell(
+        self.reporter.send(
             state="training", iteration=iteration, loss=self.loss, recall=self.recall
         )
 
 
-def _run(config: Config, tell: Teller, test: bool = True) -> float:
-    """Do the run; return its Recall at the first K, of the test classes or of those held out."""
+def _run(config: Config, send: EventWriter, test: bool = True) -> float:
+    """Do the run; return its Recall at the first K, of the test or the held-out classes."""
     from zoo import runner
     from zoo.support import environment
     from zoo.training import loop
 
     environment.keep_freed_memory()
     try:
-        result = runner.run(config, reporter=Relay(tell), test=test)
+        result = runner.run(config, reporter=Relay(send), test=test)
     except loop.InterruptedRunError as error:
-        tell(stopped=str(error))
+        send(stopped=str(error))
         sys.exit(1)
     recall = (result if test else result["validation"])["recall"]
     return float(recall[min(recall, key=int)])
@@ -156,7 +155,7 @@ def _has_diverged(error: Exception) -> bool:
 
 
 def _expected(error: Exception) -> str | None:
-    """Return why a run failed, if that is nobody's mistake in the program."""
+    """Return why a run failed; None if the reason is a bug."""
     from zoo.training.step import DivergedError
 
     if isinstance(error, UserError | DivergedError):
@@ -172,14 +171,14 @@ def _plain(text: str) -> Any:
 
 
 def _private_stdout() -> TextIO:
-    """Return what stdout is; from now on, what others print goes to stderr."""
+    """Return the real stdout; from now on, what other code prints to stdout goes to stderr."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return stream
 
 
-def _hear_parent() -> None:
-    """Ask for a stop, as SIGTERM does, for every byte on stdin, and when that has ended.
+def _watch_parent() -> None:
+    """Ask for a stop, as SIGTERM does, for every byte on stdin and at its end.
 
     No signal is sent: on Windows it would end the process at once.
     """

@@ -1,4 +1,4 @@
-"""Runs as processes: so many at a time, each on a device of its own, stopped all together."""
+"""Runs as processes: a limited number at a time, each on its own device, stopped together."""
 
 from __future__ import annotations
 
@@ -25,31 +25,30 @@ from zoo.plans.process import END, NO_TEST, STOP
 from zoo.runs.folder import LOG, BusyError, RunFolder
 from zoo.support import signals
 
-State = Literal["waiting", "at work", "in another process", "finished", "failed", "stopped"]
+State = Literal["waiting", "running", "in another process", "finished", "failed", "stopped"]
 
 PROGRAM = "from zoo.plans.process import main; main()"
 _TICK = 0.25  # seconds between two looks at the processes
-_LOOK = 1.0  # seconds between two looks at a run that another process has
+_LOOK = 1.0  # seconds between two looks at a run of another process
 _ANY_GPU = ("auto", "cuda")
 
 
 @dataclass
 class Job:
-    """A run of a plan, and how it is getting on.
+    """A run of a plan, and its progress.
 
     Attributes:
         config: the experiment.
-        settings: what sets it apart, in words.
+        settings: those that distinguish it in the plan, in words.
         folder: its run folder.
         state: where it is in the queue.
-        doing: what a run at work does at the moment.
-        iteration: the last that is known of.
-        total: iterations of training.
-        loss: the last that was told.
-        recall: the last Recall at the first K, a fraction.
+        doing: what a running process is doing, such as "training".
+        iteration: the last reported iteration.
+        loss: the last reported loss.
+        recall: the last reported Recall at the first K, a fraction.
         reason: why it failed or where it was stopped.
-        diverged: whether it failed as its loss was no longer a number: its settings are no good.
-        test: whether it ends with the test classes, or with those that were held out.
+        diverged: whether it failed because its loss became NaN or infinite.
+        test: whether it ends by measuring the test classes; otherwise the held-out classes.
     """
 
     config: Config
@@ -63,9 +62,9 @@ class Job:
     reason: str = ""
     diverged: bool = False
     test: bool = True
-    _from: tuple[float, int] = field(default=(0.0, 0), repr=False)
+    _started: tuple[float, int] = field(default=(0.0, 0), repr=False)
     _looked: float = field(default=-math.inf, repr=False)
-    _log_tells_more: bool = field(default=False, repr=False)
+    _keep_log: bool = field(default=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -79,27 +78,27 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether its folder has all that it is to leave."""
+        """Whether its folder has the final record."""
         return self.folder.finished or (not self.test and self.folder.validated)
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds of training still to come, at the pace so far; None where that is unknown."""
-        began, start = self._from
-        if self.state != "at work" or not self.iteration or self.iteration <= start:
+        """Seconds of training left at the pace so far; None if unknown."""
+        began, start = self._started
+        if self.state != "running" or not self.iteration or self.iteration <= start:
             return None
         pace = (time.monotonic() - began) / (self.iteration - start)
         return (self.total - self.iteration) * pace
 
     @property
     def due(self) -> bool:
-        """Whether it is worth a look: not again at once where another process has the run."""
+        """Whether to look at its folder: a run of another process is not looked at constantly."""
         return time.monotonic() - self._looked > _LOOK
 
     def look(self) -> None:
-        """Decide from its folder what is left to do, before seconds go into a process for it.
+        """Set the state from its folder, before spending seconds on starting a process for it.
 
-        Somebody else may have finished it, or have it; the folder may be one that nobody can write.
+        Another process may have finished it or be running it; the folder may not be writable.
         """
         self._looked = time.monotonic()
         try:
@@ -110,31 +109,31 @@ class Job:
         except UserError as error:
             self.state, self.reason = "failed", str(error)
 
-    def begin(self) -> None:
-        """Note that its process is being started."""
-        self.state, self.doing = "at work", "starting"
-        with suppress(OSError):  # what an earlier failure left
+    def mark_started(self) -> None:
+        """Record that its process is being started."""
+        self.state, self.doing = "running", "starting"
+        with suppress(OSError):  # remove the log of an earlier failure
             (self.folder.path / LOG).unlink(missing_ok=True)
 
-    def end(self, status: int, log: str, stopping: bool) -> None:
-        """Decide what became of it, from what it told and how its process ended."""
-        if self.state == "at work" and stopping:
+    def mark_ended(self, status: int, log: str, stopping: bool) -> None:
+        """Set the final state, from its events and from how its process ended."""
+        if self.state == "running" and stopping:
             self.state = "stopped"
-        elif self.state == "at work":
-            self.state, self.reason, self._log_tells_more = "failed", _how_it_ended(status), True
+        elif self.state == "running":
+            self.state, self.reason, self._keep_log = "failed", _how_it_ended(status), True
         elif self.state == "stopped" and not stopping:
-            self.state, self.reason = "failed", f"{self.reason}, by somebody else"
-        if self.state == "failed" and self._log_tells_more and log.strip():
+            self.state, self.reason = "failed", f"{self.reason}, by a signal from outside"
+        if self.state == "failed" and self._keep_log and log.strip():
             with suppress(UserError, OSError):
-                self.folder.path.mkdir(exist_ok=True)  # a run that could not begin leaves none
+                self.folder.path.mkdir(exist_ok=True)  # missing if the run could not begin
                 self.folder.write(LOG, log.encode())
-                self.reason += f"; {self.folder.path / LOG} has all that it said"
+                self.reason += f"; its output is in {self.folder.path / LOG}"
 
-    def hear(self, event: dict[str, Any]) -> None:
-        """Take in what its process tells."""
+    def update(self, event: dict[str, Any]) -> None:
+        """Apply an event that its process sent."""
         self.doing = event.get("state", self.doing)
         if "start" in event:
-            self._from = time.monotonic(), event["start"]
+            self._started = time.monotonic(), event["start"]
             self.iteration = event["start"]
         self.iteration = event.get("iteration", self.iteration)
         self.loss = self.loss if event.get("loss") is None else event["loss"]
@@ -147,7 +146,7 @@ class Job:
         for state in ("failed", "stopped"):
             if state in event:
                 self.state, self.reason = state, event[state]
-                self._log_tells_more = event.get("log", False)
+                self._keep_log = event.get("log", False)
         self.diverged = event.get("diverged", self.diverged)
 
 
@@ -155,14 +154,14 @@ Events = queue.Queue[tuple[Job, dict[str, Any]]]
 
 
 class DeviceSlot(NamedTuple):
-    """Where a run is at work: a device, and what its process has to know of it."""
+    """Where a run executes: a device, and the environment variables that select it."""
 
     device: str
     environment: dict[str, str]
 
 
 class DeviceSlots:
-    """Hands out devices.
+    """Assigns devices to runs.
 
     Args:
         gpus: number of GPUs present.
@@ -177,12 +176,12 @@ class DeviceSlots:
         self._visible = visible.split(",") if visible else list(map(str, range(gpus)))
 
     def at_a_time(self, wanted: Sequence[str]) -> int:
-        """Return how many runs that want these devices can be at work at the same time."""
+        """Return how many runs that want these devices can run at the same time."""
         devices = {d for w in wanted for d in self._candidates(w)}
         return min(len(wanted), self._limit or len(devices))
 
-    def take(self, wanted: str) -> DeviceSlot | None:
-        """Return a device that is free for a run whose config says ``device: wanted``."""
+    def acquire(self, wanted: str) -> DeviceSlot | None:
+        """Return a free device for a run whose config has ``device: wanted``; None if none is."""
         if self._limit and self._busy.total() >= self._limit:
             return None
         devices = self._candidates(wanted)
@@ -190,14 +189,14 @@ class DeviceSlots:
         if self._busy[device] >= self._share(len(devices)):
             return None
         self._busy[device] += 1
-        # A process that sees one GPU only cannot take memory on another one by mistake.
+        # A process that sees only one GPU cannot allocate memory on another one by mistake.
         chosen = wanted in _ANY_GPU and device in self._gpus
         of_gpu = {"CUDA_VISIBLE_DEVICES": self._visible[int(device[5:])]} if chosen else {}
         return DeviceSlot(device, of_gpu)
 
-    def give_back(self, place: DeviceSlot) -> None:
-        """Take a device back."""
-        self._busy[place.device] -= 1
+    def release(self, slot: DeviceSlot) -> None:
+        """Make a device free again."""
+        self._busy[slot.device] -= 1
 
     def _candidates(self, wanted: str) -> list[str]:
         return self._gpus if wanted in _ANY_GPU and self._gpus else [wanted]
@@ -210,21 +209,21 @@ class Child:
     """The process of one run.
 
     Args:
-        job: the run; what its process tells, it hears by way of ``events``.
-        place: where it is at work.
-        threads: of the CPU that it may use; None: as many as it likes.
-        events: where what it tells is put.
+        job: the run.
+        slot: where it executes.
+        threads: CPU threads that it may use; None: no limit.
+        events: the queue that receives its events.
     """
 
-    def __init__(self, job: Job, place: DeviceSlot, threads: int | None, events: Events) -> None:
-        self.job, self.place = job, place
+    def __init__(self, job: Job, slot: DeviceSlot, threads: int | None, events: Events) -> None:
+        self.job, self.slot = job, slot
         self._asked = 0
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it has ended
-        environment = {**os.environ, **place.environment}
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        environment = {**os.environ, **slot.environment}
         if threads:
             environment["OMP_NUM_THREADS"] = str(threads)
-        # It sees the modules that this process sees. Its session is its own, since Ctrl-C goes to
-        # all of a session, and it is to be told to stop once, by this process.
+        # The child finds the same modules as this process. It gets its own session, since Ctrl-C
+        # reaches a whole session and only this process is to ask the child to stop.
         code = f"import sys; sys.path[:] = {sys.path!r}; {PROGRAM}"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, job.name, *([] if job.test else [NO_TEST])],
@@ -233,29 +232,29 @@ class Child:
             stderr=self._log,
             env=environment,
             start_new_session=True,
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # that, on Windows
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),  # same, on Windows
         )
         self._reader = threading.Thread(target=self._read, args=(events,), daemon=True)
         self._reader.start()
         self._write(f"{loading.dump(job.config)}{END}\n".encode())
 
     def stop(self, times: int) -> None:
-        """Ask it to save and to stop; asked twice, it does not save, and the third time it dies.
+        """Ask it to save and stop; the second time to stop without saving; the third time, kill it.
 
-        It is asked by way of its stdin: on Windows, a signal would end it there and then.
+        It is asked through its stdin: on Windows, a signal would end it at once.
         """
         while self._asked < min(times, 3):
             self._asked += 1
             self.process.kill() if self._asked == 3 else self._write(STOP)
 
     def close(self) -> str:
-        """Wait until all that it told was read; return what it wrote to stderr."""
+        """Wait until all of its events are read; return what it wrote to stderr."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(OSError):
             self.process.stdin.close()
         self._reader.join(timeout=1)
-        if not self._reader.is_alive():  # a process that it left behind may hold the pipe
+        if not self._reader.is_alive():  # a process that it started may hold the pipe
             self.process.stdout.close()
         with self._log:
             self._log.seek(0)
@@ -263,37 +262,37 @@ class Child:
 
     def _write(self, data: bytes) -> None:
         assert self.process.stdin is not None
-        with suppress(OSError):  # it has ended already, which is seen soon
+        with suppress(OSError):  # it has ended already; the scheduler will see that
             self.process.stdin.write(data)
             self.process.stdin.flush()
 
     def _read(self, events: Events) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            with suppress(ValueError):  # a line that was cut short
+            with suppress(ValueError):  # an incomplete line
                 events.put((self.job, json.loads(line)))
 
 
 class Scheduler:
-    """Brings all jobs to their end, or to a stop if a signal asks for it.
+    """Runs all jobs to their end, or stops them if a signal asks for it.
 
-    A run that another process has is left to it, and looked at again until it is free: then it is
-    finished, or it is taken up here.
+    A run that another process is running is left to it and looked at again until it is free: then
+    it is finished, or is continued here.
 
     Args:
-        jobs: those to do, in their order.
-        places: the devices.
-        changed: is called whenever a job has changed its state.
-        tick: is called a few times a second.
-        threads: for each process; None: as many as it likes.
-        stopping: is called once a signal was heard, which ends the work.
-        left_over: is called once nothing is left but runs that another process has.
+        jobs: those to run, in their order.
+        slots: the devices.
+        changed: called whenever a job has changed its state.
+        tick: called a few times a second.
+        threads: for each process; None: no limit.
+        stopping: called once when a signal asks to stop.
+        left_over: called once when only runs of other processes are left.
     """
 
     def __init__(
         self,
         jobs: Sequence[Job],
-        places: DeviceSlots,
+        slots: DeviceSlots,
         changed: Callable[[Job], None],
         tick: Callable[[], None],
         threads: int | None = None,
@@ -302,15 +301,15 @@ class Scheduler:
     ) -> None:
         self._waiting = list(jobs)
         self._stopping, self._left_over = stopping, left_over
-        self._places, self._changed, self._tick, self._threads = places, changed, tick, threads
+        self._slots, self._changed, self._tick, self._threads = slots, changed, tick, threads
         self._children: list[Child] = []
         self._events: Events = queue.Queue()
         self.signals = 0
 
     def run(self) -> None:
-        """Return when nothing is at work any more."""
+        """Run the jobs; return when every process has ended."""
         stopping, left_over = _once(self._stopping), _once(self._left_over)
-        with signals.heard_by(self._ask):
+        with signals.on_stop(self._count_signal):
             try:
                 while self._children or (self._waiting and not self.signals):
                     if self.signals:
@@ -319,10 +318,10 @@ class Scheduler:
                         self._start_what_fits()
                     if self._waiting and not self._children and not self.signals:
                         left_over(self._waiting)
-                    self._hear(_TICK)
+                    self._receive(_TICK)
                     for child in self._children:
                         child.stop(self.signals)
-                    self._bury()
+                    self._collect_ended()
                     self._tick()
             finally:
                 for child in self._children:
@@ -330,49 +329,49 @@ class Scheduler:
 
     def _start_what_fits(self) -> None:
         for job in sorted(self._waiting, key=lambda job: job.state != "waiting"):
-            place = self._places.take(job.config.device) if job.due else None
-            if place is None:
+            slot = self._slots.acquire(job.config.device) if job.due else None
+            if slot is None:
                 continue
             before = job.state
             job.look()
             if job.state != "in another process":
                 self._waiting.remove(job)
             if job.state == "waiting":
-                job.begin()
-                self._children.append(Child(job, place, self._threads, self._events))
+                job.mark_started()
+                self._children.append(Child(job, slot, self._threads, self._events))
             else:
-                self._places.give_back(place)
+                self._slots.release(slot)
             if job.state != before:
                 self._changed(job)
 
-    def _hear(self, wait: float) -> None:
-        """Take in all that was told, waiting a moment for the first of it."""
+    def _receive(self, wait: float) -> None:
+        """Apply all events in the queue, waiting a moment for the first."""
         with suppress(queue.Empty):
             job, event = self._events.get(timeout=wait)
             while True:
-                job.hear(event)
+                job.update(event)
                 if event.get("start", job.total) < job.total:
                     self._changed(job)
                 job, event = self._events.get_nowait()
 
-    def _bury(self) -> None:
+    def _collect_ended(self) -> None:
         for child in [c for c in self._children if c.process.poll() is not None]:
             log = child.close()
-            self._hear(0)
+            self._receive(0)
             self._children.remove(child)
-            self._places.give_back(child.place)
-            child.job.end(child.process.returncode, log, stopping=self.signals > 0)
+            self._slots.release(child.slot)
+            child.job.mark_ended(child.process.returncode, log, stopping=self.signals > 0)
             if child.job.state == "in another process":
                 self._waiting.append(child.job)
             self._changed(child.job)
 
-    def _ask(self) -> None:
-        """Pass a signal on to the runs; the third time they are killed."""
+    def _count_signal(self) -> None:
+        """Count a signal; the main loop passes it on to the runs and kills them at the third."""
         self.signals += 1
 
 
 def _once(call: Callable[..., None]) -> Callable[..., None]:
-    """Return what calls a function the first time, and then does nothing."""
+    """Return a function that calls the given one the first time and does nothing later."""
     calls = iter([call])
     return lambda *arguments: next(calls, lambda *_: None)(*arguments)
 

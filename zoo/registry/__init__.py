@@ -1,10 +1,10 @@
-"""Names become components: losses, miners, samplers, backbones and data sets.
+"""From names to components: losses, miners, samplers, backbones and data sets.
 
 - ``components``: the registry itself: tables, plugins, families, ``pml.<ClassName>``
-- ``source``, ``pml``: what a class's source says, read without importing it
+- ``source``, ``pml``: facts read from a class's source without importing it
 - ``arguments``, ``nested``: which arguments a class takes; arguments that are components
-- ``contracts``: what a component returns, compared with what :mod:`zoo.base` asks of it
-- ``calling``, ``rehearsal``: a loss and a miner called; tried once before anything is trained
+- ``contracts``: what a component returns, compared with what :mod:`zoo.base` requires
+- ``calling``, ``rehearsal``: calling a loss and a miner; trying them once before training
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Constructor arguments: which a class takes, and what is wrong with those it is given."""
+"""Constructor arguments: those that a class takes, and what is wrong with given ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class Parameter(NamedTuple):
-    """A constructor argument; ``default`` is ``REQUIRED`` where there is none."""
+    """A constructor argument; ``default`` is ``REQUIRED`` if it has none."""
 
     name: str
     default: Any
@@ -30,7 +30,7 @@ class Parameter(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """What is wrong with an argument; None where it concerns the component as a whole."""
+    """What is wrong with an argument, or, if ``argument`` is None, with the whole component."""
 
     argument: str | None
     message: str
@@ -40,26 +40,26 @@ REQUIRED: Any = inspect.Parameter.empty
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def _remembered(function: Callable[[Any], _T]) -> Callable[[Any], _T]:
-    """Keep what a function returned: a sweep asks for the same a thousand times."""
+def _cached(function: Callable[[Any], _T]) -> Callable[[Any], _T]:
+    """Cache a function's results: a sweep asks for the same ones a thousand times."""
     kept = functools.lru_cache(maxsize=256)(function)
 
     @functools.wraps(function)
-    def remembering(key: Any) -> _T:
+    def cached(key: Any) -> _T:
         try:
             hash(key)
         except TypeError:
             return function(key)
         return kept(key)
 
-    return remembering
+    return cached
 
 
 def parameters_of(target: Any) -> tuple[Parameter, ...]:
     """Return the arguments that a class or function takes.
 
-    Where a constructor passes ``**kwargs`` on, as those of pytorch-metric-learning do, the
-    arguments are collected along the method resolution order: a typo would be swallowed otherwise.
+    Where a constructor passes ``**kwargs`` on, as in pytorch-metric-learning, the arguments are
+    collected along the method resolution order; otherwise a typo would go unnoticed.
     """
     if not inspect.isclass(target):
         return _own(target)[0]
@@ -92,16 +92,16 @@ def check(
     """Return what is wrong with the given arguments.
 
     Args:
-        owner: what messages call the component.
+        owner: the component's name in messages.
         target: the class or function.
-        given: what the user wrote.
-        supplied: names that somebody else provides, if they are declared.
+        given: the user's arguments.
+        supplied: names of arguments that the runtime provides, if the target takes them.
         reserved: names that the user may not give, such as the variant of a family.
-        hidden: names that are not suggested, since the user has no use for them.
+        hidden: names that are not suggested, since users do not need them.
     """
     known = {p.name: p for p in parameters_of(target) if p.name not in reserved}
-    told = [name for name in known if name not in hidden]
-    found = [Misfit(key, _unknown(key, owner, told)) for key in given if key not in known]
+    shown = [name for name in known if name not in hidden]
+    found = [Misfit(key, _unknown(key, owner, shown)) for key in given if key not in known]
     for name, parameter in known.items():
         if name in given:
             message = _mismatch(parameter, given[name])
@@ -113,15 +113,15 @@ def check(
 
 
 def type_of(parameter: Parameter) -> Any:
-    """Return the type that an argument has to have; None where nothing speaks for one."""
+    """Return the type that an argument must have; None if it is unknown."""
     if parameter.annotation is inspect.Parameter.empty:
         return _guess(parameter.default)
     return parameter.annotation
 
 
-@_remembered
+@_cached
 def _own(function: Any) -> tuple[tuple[Parameter, ...], bool]:
-    """Return the named parameters of a function, and whether it passes others on."""
+    """Return the named parameters of a function, and whether it accepts ``**kwargs``."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -137,9 +137,9 @@ def _own(function: Any) -> tuple[tuple[Parameter, ...], bool]:
 
 
 def _look_inside(function: Any) -> tuple[set[str], set[str]]:
-    """Return what a constructor gives to its parent itself, and what it takes out of ``kwargs``.
+    """Return the arguments that a constructor passes to its parent, and those it reads in kwargs.
 
-    The first may not be given by the user; the second must be, though no signature says so.
+    The user may not give the former, and must give the latter, which no signature shows.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
@@ -157,7 +157,7 @@ def _look_inside(function: Any) -> tuple[set[str], set[str]]:
 def _hints(function: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
-    except Exception:  # noqa: BLE001 - a stranger's annotations may name what is not importable
+    except Exception:  # noqa: BLE001 - a plugin's annotations may name what cannot be imported
         return {}
 
 
@@ -169,7 +169,7 @@ def _unknown(key: str, owner: str, known: Collection[str]) -> str:
 
 
 def _mismatch(parameter: Parameter, value: Any) -> str | None:
-    """Return what is wrong with the type of a value, judged by annotation, else by default."""
+    """Return what is wrong with the type of a value, by the annotation, else by the default."""
     annotation = type_of(parameter)
     if annotation is None:
         return None
@@ -179,7 +179,7 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
 
     try:
         adapter = _adapter(annotation)
-    except Exception:  # noqa: BLE001 - an annotation that pydantic cannot read says nothing
+    except Exception:  # noqa: BLE001 - an annotation that pydantic does not understand
         return None
     try:
         _validate(adapter, value)
@@ -189,9 +189,9 @@ def _mismatch(parameter: Parameter, value: Any) -> str | None:
     return None
 
 
-@_remembered
+@_cached
 def _adapter(annotation: Any) -> Any:
-    """Return what judges values of a type."""
+    """Return pydantic's validator of a type."""
     import pydantic
 
     return pydantic.TypeAdapter(
@@ -200,7 +200,7 @@ def _adapter(annotation: Any) -> Any:
 
 
 def _validate(adapter: Any, value: Any) -> None:
-    """Judge a value strictly, but a list as YAML has it may stand for a tuple or a set."""
+    """Validate a value strictly, except that a list may stand for a tuple or a set, as in YAML."""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError):
@@ -210,11 +210,11 @@ def _validate(adapter: Any, value: Any) -> None:
 
 
 def _guess(default: Any) -> Any:
-    """Return the type that a default speaks for; None where it says too little to judge by."""
+    """Return the type that a default implies; None if it implies none."""
     if isinstance(default, bool):
         return bool
     if isinstance(default, int | float):
         return float
     if isinstance(default, str):
-        return int | str if default == "all" else str  # all of how many: a number may be meant
+        return int | str if default == "all" else str  # "all" may be replaced by a number
     return None

@@ -1,4 +1,4 @@
-"""A loss and a miner called as training calls them; errors name the component."""
+"""Calls a loss and a miner as training does; errors name the component."""
 
 from __future__ import annotations
 
@@ -19,24 +19,19 @@ def loss_of(
     names: tuple[str, str],
     when: str,
 ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
-    """Return the loss of some embeddings, and what was mined for it; None without a miner.
+    """Return the loss of embeddings (N, d), and the mined indices; None without a miner.
 
-    Args:
-        loss: called as the losses of pytorch-metric-learning are.
-        miner: likewise; None for all pairs.
-        embeddings: (N, d).
-        labels: (N,).
-        names: what messages call the loss and the miner.
-        when: what they say of the call.
+    Both are called like those of pytorch-metric-learning. ``names``, of the loss and the miner, and
+    ``when``, the time of the call, are for messages.
 
     Raises:
-        UserError: if one of them raises something, or gives what the other cannot use.
+        UserError: if one of them fails, or returns something unusable.
     """
-    mined: tuple[Any, ...] = ()  # a loss may do without the argument where there is no miner
+    mined: tuple[Any, ...] = ()  # without a miner, a loss need not take the argument
     if miner is not None:
         with blaming(f"{names[1]} {when}"):
             mined = (miner(embeddings.detach(), labels),)
-        # Indices are looked at where that costs nothing: on a GPU it would have to be waited for.
+        # Indices are checked only on the CPU: reading them on a GPU would make it wait.
         fault = contracts.mined(mined[0], None if embeddings.is_cuda else len(embeddings))
         if fault:
             raise UserError(f"{names[1]} {when} {fault}")
@@ -47,7 +42,7 @@ def loss_of(
 
 
 def _check_loss(name: str, loss: Any) -> None:
-    """Refuse what cannot be minimised; it looks at no number, for which a GPU would wait."""
+    """Refuse a loss that cannot be minimised, without reading a number: a GPU would wait."""
     if not isinstance(loss, Tensor):
         got = f"a {type(loss).__name__}"
     elif loss.numel() != 1:

@@ -1,8 +1,8 @@
-"""Names -> components. Reads tables and entry points; imports a component only when it is used.
+"""From names to components. Reads tables and entry points; imports a component only for use.
 
 A component is a class behind a ``"module:Class"`` target. It comes from one of four places:
 
-* the BUILTIN table of a component folder, wrapped as the very type of a plugin's entry point;
+* the BUILTIN table of a component folder, each entry wrapped as an entry point like a plugin's;
 * an entry point of another distribution, in the group ``zoo.<kind>``;
 * :func:`register`, in a notebook or a script;
 * ``pml.<ClassName>``, which reaches every class of pytorch-metric-learning.
@@ -44,7 +44,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
-_LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # in size; of arguments of losses and miners
+_LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # magnitude of arguments of losses and miners
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?")
 _PML = pml.PREFIX
 _PML_NAME = "pytorch-metric-learning"
@@ -59,12 +59,12 @@ class Component:
         kind: losses, miners, samplers, backbones or datasets.
         name: what configs call it.
         target: ``"module:Class"``.
-        distribution: where it comes from, with its version where that is known.
+        distribution: where it comes from, with its version if known.
         summary: first line of the docstring.
-        facts: what class attributes say in plain text: ``paper``, and of losses ``kind``, ``cost``
+        facts: class attributes that are plain text: ``paper``, and for losses ``kind``, ``cost``
             and ``sampler``.
-        arguments: names that its constructor takes, as far as its source says.
-        broken: why it cannot be used; None when nothing speaks against it.
+        arguments: names that its constructor takes, as far as its source shows.
+        broken: why it cannot be used; None if no reason is known.
         parameters: constructor arguments; filled in by :func:`describe` only.
     """
 
@@ -80,7 +80,7 @@ class Component:
 
     @property
     def paper(self) -> str:
-        """Authors, year and title; empty where the class does not say."""
+        """Authors, year and title; empty if the class has none."""
         return self.facts.get("paper", "")
 
     @property
@@ -91,7 +91,7 @@ class Component:
 
 @dataclass(frozen=True)
 class _Claim:
-    """One claim of a name: an entry point, and a class that needs no import if registered live."""
+    """One claim to a name: an entry point, and the class itself if it was registered at runtime."""
 
     entry: EntryPoint
     distribution: str
@@ -107,8 +107,7 @@ _registered: dict[tuple[str, str], _Claim] = {}
 def names(kind: Kind) -> list[str]:
     """Return the sorted names of a kind, families as ``prefix.*``; imports nothing heavy.
 
-    The classes of pytorch-metric-learning, reachable as ``pml.<ClassName>``, are left out:
-    :func:`pml_names` has them.
+    The classes of pytorch-metric-learning, ``pml.<ClassName>``, are in :func:`pml_names` instead.
     """
     return sorted(_claims(kind))
 
@@ -125,18 +124,18 @@ def kinds_of(name: str) -> list[Kind]:
 
 
 def is_there(kind: Kind, name: str) -> bool:
-    """Tell whether somebody has a component of that name; imports nothing."""
+    """Return whether there is a component of that name; imports nothing."""
     return bool(_claims_of(kind, name))
 
 
 def plugin_of(kind: Kind, name: str) -> str | None:
-    """Return the distribution that a component is a plugin of; None if it needs no other."""
+    """Return the distribution of a plugin's component; None for our own and those of PML."""
     owners = {claim.distribution for claim in _claims_of(kind, name)}
     return None if owners <= {_OWN, _PML_NAME} else ", ".join(sorted(owners))
 
 
 def component(kind: Kind, name: str) -> Component:
-    """Return what can be said of a component without importing it.
+    """Return what is known of a component without importing it.
 
     Raises:
         UserError: if there is no such name.
@@ -160,10 +159,10 @@ def component(kind: Kind, name: str) -> Component:
 
 
 def describe(kind: Kind, name: str) -> Component:
-    """Return all that is known of a component, its parameters among it; this imports it.
+    """Import a component and return all that is known of it, including its parameters.
 
     Raises:
-        UserError: if there is no such name. A broken component is described, not raised.
+        UserError: if there is no such name; a broken component is described as such.
     """
     found = component(kind, name)
     if found.broken:
@@ -185,9 +184,8 @@ def build(kind: Kind, name: str, /, **arguments: Any) -> Any:
     """Build a component: ``zoo.build("losses", "ice", scale=64.0)``.
 
     Raises:
-        UserError: for an unknown, doubly claimed or broken name, and for arguments that are
-            unknown, missing or of the wrong type; all of them in one message, before anything
-            is built.
+        UserError: if the name is unknown, claimed twice or broken, or if arguments are unknown,
+            missing or of the wrong type; one message reports all, before anything is built.
     """
     return assemble(kind, name, arguments, {})
 
@@ -195,8 +193,8 @@ def build(kind: Kind, name: str, /, **arguments: Any) -> Any:
 def assemble(
     kind: Kind, name: str, arguments: Mapping[str, Any], runtime: Mapping[str, Any]
 ) -> Any:
-    """Build a component with what the user asked for and, where declared, what the runtime has."""
-    found = problems(kind, name, arguments, runtime) or _at_odds(arguments, runtime)
+    """Build a component with the user's arguments and those that it takes from the runtime."""
+    found = problems(kind, name, arguments, runtime) or _wrong_sizes(arguments, runtime)
     if found:
         raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
     target, bound = _resolve(kind, name)
@@ -221,11 +219,7 @@ def problems(
 ) -> list[Misfit]:
     """Return what is wrong with a name and its arguments, without building anything.
 
-    Args:
-        kind: the kind of component.
-        name: its name.
-        arguments: the arguments as written by the user.
-        runtime: names of what the runtime will supply; by default all it has for this kind.
+    ``runtime`` are the names that the runtime will supply; by default all those of this kind.
     """
     try:
         target, bound = _resolve(kind, name)
@@ -238,7 +232,7 @@ def problems(
     found = check(name, target, own, given | set(nested), set(bound), hidden)
     declared = {p.name for p in parameters_of(target)}
     if kind in ("losses", "miners", *pml.PARTS):
-        found += _beyond_use({k: v for k, v in own.items() if k in declared})
+        found += _out_of_range({k: v for k, v in own.items() if k in declared})
     return found + _nested_problems(target, kind, arguments, runtime)
 
 
@@ -248,12 +242,12 @@ def rewrite_nested(
     arguments: Mapping[str, Any],
     make: Callable[[tuple[str | int, ...], registry_nested.Spec], Any],
 ) -> dict[str, Any]:
-    """Return arguments of a component with what ``make`` returns for each that is a component."""
+    """Return a component's arguments, replacing each that is a component by ``make``'s result."""
     return registry_nested.rewrite(_resolve(kind, name)[0], kind, arguments, make)
 
 
 def parameters(kind: Kind, name: str) -> tuple[Parameter, ...]:
-    """Return the arguments of a component, nested kinds among them, that its name leaves open."""
+    """Return the arguments that a component's name leaves open; nested kinds are allowed."""
     target, bound = _resolve(kind, name)
     return tuple(p for p in parameters_of(target) if p.name not in bound)
 
@@ -273,7 +267,7 @@ def load(kind: Kind, name: str) -> Any:
 
 
 def documentation(target: Any) -> str:
-    """Return the docstring of a class itself, not what it inherits; empty where it has none."""
+    """Return the docstring of the class itself, not an inherited one; empty if it has none."""
     return inspect.cleandoc(target.__doc__ or "")
 
 
@@ -284,17 +278,16 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
 
     Args:
         kind: losses, miners, samplers, backbones or datasets.
-        name: letters, digits and ``_`` or ``-``, parts of it joined by dots; it is what configs and
-            the command call the class.
+        name: the name in configs and commands: letters, digits and ``_`` or ``-``, with dots
+            between parts.
 
     Raises:
-        UserError: if the name is taken by something else or is none, or what is decorated is no
-            class.
+        UserError: if the name is taken or not valid, or the decorated object is not a class.
     """
     _check_kind(kind)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UserError(
-            f"{shown(name)} is not a name for one of {kind}: take letters, digits, _ and -, with "
+            f"{shown(name)} is not a name for one of {kind}: use letters, digits, _ and -, with "
             'dots between parts, such as "mine"'
         )
 
@@ -326,7 +319,7 @@ def _claims(kind: Kind) -> dict[str, list[_Claim]]:
 
 @functools.cache
 def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
-    """Return the claims of our tables and of the installed distributions, read once a process."""
+    """Return the claims of our tables and of installed distributions, read once per process."""
     group = f"zoo.{kind}"
     found = [
         (name, _Claim(EntryPoint(name, value, group), _OWN))
@@ -342,12 +335,12 @@ def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
 
 @functools.cache
 def _entry_points() -> Any:  # Python 3.10's and 3.12's type of it differ
-    """Return those of all groups: to find them is to read a file of every distribution."""
+    """Return the entry points of all groups; finding them reads a file of every distribution."""
     return entry_points()
 
 
 def _claim(kind: Kind, name: str) -> _Claim:
-    """Return the one claim of a name, a family's for its members; UserError if there is none."""
+    """Return the one claim to a name, for a member that of its family, or raise a UserError."""
     if not isinstance(name, str):
         raise UserError(f"names of {kind} are text, not {shown(name)}")
     if isinstance(kind, str) and kind in pml.PARTS:
@@ -361,7 +354,7 @@ def _claim(kind: Kind, name: str) -> _Claim:
 
 
 def _claims_of(kind: Kind, name: str) -> list[_Claim]:
-    """Return all claims of a name, those of its family if it has none of its own."""
+    """Return all claims to a name; if it has none of its own, those to its family."""
     claims = _claims(kind)
     found = claims.get(name)
     if not found and "." in name and not name.endswith("*"):
@@ -385,7 +378,7 @@ def _claim_of_part(kind: str, name: str) -> _Claim:
 
 
 def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
-    """Import a component; return its class and the arguments that its name stands for."""
+    """Import a component; return its class and the arguments that its name implies."""
     claim = _claim(kind, name)
     if name.endswith(".*"):
         raise UserError(f"{name!r} is a family; write one of its members, {name[:-1]}<variant>")
@@ -396,16 +389,11 @@ def _resolve(kind: Kind, name: str) -> tuple[Any, dict[str, Any]]:
 
 
 class _BrokenError(UserError):
-    """A component cannot be used at all, whatever else is installed."""
+    """A component cannot be used, no matter what else is installed."""
 
 
 def _variants(claim: _Claim, target: Any) -> list[str]:
-    """Return the members of a family, as its class lists them.
-
-    Raises:
-        _BrokenError: if it cannot.
-        UserError: what the class says itself, such as which package it needs.
-    """
+    """Return the members of a family; raise a _BrokenError, or the class's own UserError."""
     try:
         return [str(member) for member in target.variants()]
     except UserError:
@@ -418,19 +406,19 @@ def _variants(claim: _Claim, target: Any) -> list[str]:
 
 
 def _check_family(kind: Kind, claim: _Claim, target: Any, name: str) -> None:
-    """Refuse a family that does not list its members, and a member that is none of them."""
+    """Refuse a family that does not list its members, and a name that is not one of them."""
     try:
         members = _variants(claim, target)
     except UserError as error:
         if name.endswith(".*") and not isinstance(error, _BrokenError):
-            return  # without its package it is whole, though none of it can be used
+            return  # its package is missing: not broken, though none of it can be used
         raise
     if not name.endswith(".*"):
         _check_member(kind, claim, name, members)
 
 
 def _check_member(kind: Kind, claim: _Claim, name: str, known: list[str]) -> str:
-    """Return the variant that a name stands for; UserError if the family has no such member."""
+    """Return the variant in a member's name; raise a UserError if the family does not have it."""
     variant = name.split(".", 1)[1]
     if variant not in known:
         family = claim.entry.name
@@ -460,8 +448,8 @@ def _load(claim: _Claim, name: str) -> Any:
     return target
 
 
-def _beyond_use(arguments: Mapping[str, Any]) -> list[Misfit]:
-    """Return which numbers no loss can use: what float32 would overflow with, sizes of nothing."""
+def _out_of_range(arguments: Mapping[str, Any]) -> list[Misfit]:
+    """Return the numbers that no loss can use: float32 would overflow, or a size is below 1."""
     from zoo.support.values import show
 
     found = []
@@ -469,15 +457,15 @@ def _beyond_use(arguments: Mapping[str, Any]) -> list[Misfit]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         if not (value == 0 or _LEAST_NUMBER <= abs(value) <= _MOST_NUMBER):
-            wanted = "must be 0 or a number of 1e-12 to 1e9 in size"
+            wanted = "must be 0 or a number of magnitude 1e-12 to 1e9"
             found.append(Misfit(key, f"{wanted}, not {show(value)}"))
         elif key in RUNTIME["losses"] and value < 1:
             found.append(Misfit(key, f"must be at least 1, not {value}"))
     return found
 
 
-def _at_odds(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Misfit]:
-    """Return which sizes the user gave that do not go with those of the experiment."""
+def _wrong_sizes(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Misfit]:
+    """Return the user's sizes that contradict those of the experiment."""
     found = []
     for key in RUNTIME["losses"] & set(arguments) & set(runtime):
         given, real = arguments[key], runtime[key]
@@ -488,7 +476,7 @@ def _at_odds(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[M
 
 
 def supplied(kind: str) -> frozenset[str]:
-    """Return what the runtime has for a kind; for the parts of a loss, what it has for losses."""
+    """Return the arguments that the runtime supplies to a kind; parts of losses count as losses."""
     return RUNTIME.get(kind, RUNTIME["losses"])
 
 
@@ -502,19 +490,19 @@ def _nested_problems(
         for keys, message in registry_nested.faults(place, arguments[key], (key,))
     ]
 
-    def judge(keys: tuple[str | int, ...], spec: registry_nested.Spec) -> None:
+    def check_one(keys: tuple[str | int, ...], spec: registry_nested.Spec) -> None:
         for argument, message in problems(
             cast("Kind", spec.kind), spec.name, spec.arguments, runtime
         ):
-            at = ".".join([*map(str, keys), *filter(None, [argument or _its_name(spec)])])
+            at = ".".join([*map(str, keys), *filter(None, [argument or _name_key(spec)])])
             found.append(Misfit(at, message))
 
-    registry_nested.rewrite(target, kind, arguments, judge)
+    registry_nested.rewrite(target, kind, arguments, check_one)
     return found
 
 
-def _its_name(spec: registry_nested.Spec) -> str:
-    """Return where a nested component's name is: below it, if it was written as a map."""
+def _name_key(spec: registry_nested.Spec) -> str:
+    """Return the key of a nested component's name; empty if only the name was written."""
     return "name" if spec.arguments else ""
 
 
@@ -527,10 +515,10 @@ def _check_kind(kind: object) -> None:
 
 
 def _unknown(kind: Kind, name: str) -> str:
-    """Return what to say of a name that there is not: what has it, and what is near."""
+    """Return the message for an unknown name: other kinds that have it, and similar names."""
     others = one_of([noun_of(other) for other in kinds_of(name)])
     said = f"there is no {noun_of(kind)} named {name!r}" + (f", but a {others}" if others else "")
-    if ":" in name:  # never imported: a config may be a stranger's
+    if ":" in name:  # never imported: a config is not trusted
         return f"{said}; give the class a name: an entry point of its package in zoo.{kind}"
     members = _members(kind)
     found = [member for member in members if member.split(".", 1)[1] == name]
@@ -539,7 +527,7 @@ def _unknown(kind: Kind, name: str) -> str:
 
 
 def _members(kind: Kind) -> list[str]:
-    """Return the members of the families of a kind, of those that can be asked; imports them."""
+    """Return the members of the usable families of a kind; imports them."""
     found = []
     for family in names(kind):
         if family.endswith(".*"):
@@ -556,7 +544,7 @@ def _claimed_twice(name: str, found: list[_Claim]) -> str:
 
 
 def noun_of(kind: Kind) -> str:
-    """Return the name of one member of a kind, for messages."""
+    """Return the singular of a kind, for messages."""
     return registry_nested.one_of_kind(kind)
 
 

@@ -1,7 +1,7 @@
-"""What a component gave, held against what it owes (zoo.base); what is wrong is said in words.
+"""Compares what a component gave with what zoo.base requires, and words what is wrong.
 
-Each function returns what to say after the component's name, ``"gave x; a miner gives y"``, or None
-where all is well. A run asks them as it goes, and the checks of ``zoo check`` ask the same.
+Each function returns the message that follows the component's name, ``"gave x; a miner gives y"``,
+or None if all is well. Runs use them while they work, and so do the checks of ``zoo check``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ITEM = "a data set gives (PIL image of mode RGB or L, label)"
 
 
 def kind_of(value: Any) -> str:
-    """Return what a value is, in a few words: "a tensor of shape (4, 8)"."""
+    """Describe a value in a few words: "a tensor of shape (4, 8)"."""
     if isinstance(value, Tensor | np.ndarray):
         what = "a tensor" if isinstance(value, Tensor) else "an array"
         dtype = str(value.dtype).removeprefix("torch.")
@@ -41,7 +41,7 @@ def kind_of(value: Any) -> str:
 
 
 def module(given: Any) -> str | None:
-    """Return that a loss, a miner or a backbone cannot be moved to a device and saved."""
+    """Return why a loss, a miner or a backbone cannot be moved to a device and saved."""
     if not isinstance(given, torch.nn.Module):
         return f"is {kind_of(given)}, not a torch.nn.Module"
     if getattr(given, "_modules", None) is None:
@@ -55,18 +55,15 @@ def module(given: Any) -> str | None:
 def mined(given: Any, images: int | None = None, labels: Tensor | None = None) -> str | None:
     """Return what is wrong with what a miner gave.
 
-    Args:
-        given: what it gave.
-        images: how many images there were; where it is given, the indices are looked at, for which
-            a GPU has to be waited for.
-        labels: of the images; where they are given, positives have to share one and negatives not.
+    With the number of ``images``, the indices are checked, which makes a GPU wait; with their
+    ``labels``, positives must share one and negatives must not.
     """
     fault = _form_of_mined(given, images)
     return fault if fault or labels is None else _mined_labels(given, labels)
 
 
 def _form_of_mined(given: Any, images: int | None) -> str | None:
-    stacked = isinstance(given, Tensor) and given.ndim == 2  # as good as a tuple of its rows
+    stacked = isinstance(given, Tensor) and given.ndim == 2  # equivalent to a tuple of its rows
     if not (stacked or isinstance(given, tuple | list)) or len(given) not in (3, 4):
         return f"gave {kind_of(given)}; {_TUPLE}"
     for part in given:
@@ -74,7 +71,7 @@ def _form_of_mined(given: Any, images: int | None) -> str | None:
             return f"gave {kind_of(part)} as one of {len(given)} parts; {_TUPLE}"
     sizes = [len(part) for part in given]
     if sizes[0] != sizes[1] or sizes[-2 if len(given) == 4 else 0] != sizes[-1]:
-        return f"gave parts of {', '.join(map(str, sizes))} indices, which do not belong together"
+        return f"gave parts of {', '.join(map(str, sizes))} indices, which do not match"
     if images is None:
         return None
     worst = [int(i) for part in given if len(part) for i in (part.min(), part.max())]
@@ -83,7 +80,7 @@ def _form_of_mined(given: Any, images: int | None) -> str | None:
 
 
 def _mined_labels(given: Sequence[Tensor], labels: Tensor) -> str | None:
-    """Return which pair of those that a miner gave, in the right form, is not what it should be."""
+    """Return which mined pair, of the right form, has the wrong labels."""
     anchors, positives, *rest = given
     others, negatives = rest if len(rest) == 2 else (anchors, *rest)
     for a, b in zip(anchors.tolist(), positives.tolist(), strict=True):
@@ -119,7 +116,7 @@ def _index(index: Any, images: int) -> str | None:
     if isinstance(number, bool) or not isinstance(number, int):
         return f"gave {kind_of(number)} as an index; {_BATCH}"
     if not 0 <= number < images:
-        return f"gave the index {number}, of {images:,} images; they are counted from 0"
+        return f"gave the index {number} for {images:,} images, which are counted from 0"
     return None
 
 
@@ -132,7 +129,7 @@ def sampler(given: Any) -> str | None:
 
 
 def plain_state(state: Any, where: str = "state_dict()") -> str | None:
-    """Return what a checkpoint could not hold of a state."""
+    """Return what a checkpoint cannot hold of a state."""
     if state is None or isinstance(state, bool | int | float | str | Tensor):
         return None
     if isinstance(state, Mapping):
@@ -148,18 +145,18 @@ def plain_state(state: Any, where: str = "state_dict()") -> str | None:
 
 
 def backbone(given: Any) -> str | None:
-    """Return what is wrong with what a backbone says of itself."""
+    """Return what is wrong with the attributes of a backbone."""
     if fault := module(given):
         return fault
     if not isinstance(given.preprocess, Preprocess):
         return (
-            f"says preprocess = {kind_of(given.preprocess)}; it has to be a zoo.base.Preprocess: "
-            "what the input has to be"
+            f"says preprocess = {kind_of(given.preprocess)}; it must be a zoo.base.Preprocess, "
+            "which describes the input"
         )
     dims = given.feature_dims
     fits = isinstance(dims, tuple | list) and len(dims) > 0
     if not fits or not all(isinstance(dim, int) and dim > 0 for dim in dims):
-        return f"says feature_dims = {dims!r:.60}; they are a tuple of whole numbers, one a level"
+        return f"says feature_dims = {dims!r:.60}; it must be a tuple of one whole number per level"
     names = getattr(given, "level_names", dims)
     if len(names) != len(dims):
         return f"has {len(names)} level_names for {counted(len(dims), 'level')}"
@@ -167,11 +164,11 @@ def backbone(given: Any) -> str | None:
 
 
 def levels(given: Any, dims: Sequence[int]) -> str | None:
-    """Return what is wrong with what a backbone gave: their number, their type, their channels."""
+    """Return what is wrong with a backbone's levels: their number, type or channels."""
     if not isinstance(given, (tuple, list)):  # torch.export of torch 2.7 cannot follow a union
         return f"gave {kind_of(given)}; {_LEVELS}"
     if len(given) != len(dims):
-        return f"gave {counted(len(given), 'level')}, and says feature_dims = {tuple(dims)}"
+        return f"gave {counted(len(given), 'level')}, but says feature_dims = {tuple(dims)}"
     for level, dim in zip(given, dims, strict=True):
         if not isinstance(level, Tensor) or level.ndim not in (2, 4):
             got = f"features of shape {tuple(level.shape)}" if isinstance(level, Tensor) else ""
@@ -191,15 +188,15 @@ def dataset(given: Any) -> str | None:
             return f"has no {name}, which a data set needs; see zoo.base.ImageDataset"
     labels, size = np.asarray(given.labels), len(given)
     if labels.ndim != 1 or (labels.dtype.kind not in "iu" and labels.size):
-        return f"has labels of shape {labels.shape} and type {labels.dtype}; they are int64 (N,)"
+        return f"has labels of shape {labels.shape} and type {labels.dtype}, not int64 (N,)"
     if len(labels) != size:
-        return f"has {counted(size, 'image')} by its len(), and {counted(len(labels), 'label')}"
+        return f"has {counted(size, 'image')} by its len(), but {counted(len(labels), 'label')}"
     classes = len(given.class_names)
     wrong = labels[(labels < 0) | (labels >= classes)]
     if wrong.size:
         return (
-            f"has the label {wrong[0]}, and {counted(classes, 'name')} in class_names, into which "
-            "labels are indices"
+            f"has the label {wrong[0]}, but {counted(classes, 'name')} in class_names; labels are "
+            "indices into these"
         )
     return None
 
@@ -208,17 +205,17 @@ def fingerprint(given: Any) -> str | None:
     """Return what is wrong with the fingerprint of a split."""
     if isinstance(given, str) and given:
         return None
-    return f"has the fingerprint {kind_of(given)}; it has to be text"
+    return f"has the fingerprint {kind_of(given)}; it must be text"
 
 
 def splits(train: Any, test: Any) -> str | None:
-    """Return that two splits share classes."""
+    """Return which classes two splits share."""
     shared = sorted(set(map(str, train.class_names)) & set(map(str, test.class_names)))
     if not shared:
         return None
     shown = ", ".join(map(repr, shared[:3])) + (", ..." if len(shared) > 3 else "")
     many = counted(len(shared), "class", "classes")
-    return f"has {many} in both splits ({shown}); what is tested has to be of unseen classes"
+    return f"has {many} in both splits ({shown}); the test split must have unseen classes"
 
 
 def item(given: Any) -> str | None:
@@ -232,5 +229,5 @@ def item(given: Any) -> str | None:
 
 
 def mode(image: Image.Image) -> str | None:
-    """Return that an image is of a mode that has to be converted, which a run does."""
+    """Return that an image has a mode other than RGB and L, which a run converts."""
     return None if image.mode in ("RGB", "L") else f"gave an image of mode {image.mode}; {_ITEM}"

@@ -1,7 +1,7 @@
 """Arguments that are components themselves: a loss within a loss, the distance of a loss.
 
-Which arguments these are is read off the constructor: an annotation that is a ``torch.nn.Module``,
-or, where it says nothing of types, as pytorch-metric-learning does, the name of the argument.
+The constructor shows which these are: their annotation is a ``torch.nn.Module``, or, if it has no
+annotations, as in pytorch-metric-learning, they have a known name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from zoo.registry.arguments import REQUIRED, Parameter, parameters_of
 
-# What an argument of that name takes, where the constructor does not say.
+# The kind that an argument of that name takes, if it has no annotation.
 _BY_NAME = {
     "loss": "losses",
     "losses": "losses",
@@ -28,7 +28,7 @@ _BY_NAME = {
     "weight_regularizer": "regularizers",
 }
 _SEVERAL = {"losses", "miners", "reducers"}
-# What a class is that derives from one of pytorch-metric-learning's.
+# The kind of a class that derives from one of pytorch-metric-learning's.
 _BY_BASE = {
     "BaseDistance": "distances",
     "BaseReducer": "reducers",
@@ -40,14 +40,14 @@ _Keys = tuple[str | int, ...]
 
 
 class NestedArgument(NamedTuple):
-    """What an argument takes: components of a kind, one or several of them."""
+    """The kind of component that an argument takes, and whether it takes several."""
 
     kind: str
     several: bool = False
 
 
 class Spec(NamedTuple):
-    """A component as it is written: its kind, its name and its arguments."""
+    """A component as a config has it: its kind, its name and its arguments."""
 
     kind: str
     name: str
@@ -55,12 +55,7 @@ class Spec(NamedTuple):
 
 
 def place_of(parameter: Parameter, owner: str) -> NestedArgument | None:
-    """Return what components an argument takes; None if it takes none.
-
-    Args:
-        parameter: of a constructor.
-        owner: the kind of the component that is constructed.
-    """
+    """Return the components that an argument takes in a class of kind ``owner``, or None."""
     annotation, default = parameter.annotation, parameter.default
     if annotation in (inspect.Parameter.empty, Any):
         kind = _BY_NAME.get(parameter.name) if default in (REQUIRED, None) else None
@@ -76,13 +71,13 @@ def place_of(parameter: Parameter, owner: str) -> NestedArgument | None:
 def places(target: Any, kind: str, arguments: Mapping[str, Any]) -> dict[str, NestedArgument]:
     """Return which of the given arguments of a class are components, or should be.
 
-    Where nothing is said of an argument, a map with a name is a component as well.
+    For an argument without a type, a map with a name counts as a component too.
     """
     found = {}
     for parameter in parameters_of(target):
         value = arguments.get(parameter.name)
         place = place_of(parameter, kind)
-        if place is None and _is_silent(parameter) and _is_spec(value):
+        if place is None and _is_untyped(parameter) and _is_spec(value):
             place = NestedArgument(kind)
         if place is not None and value is not None:
             found[parameter.name] = place
@@ -92,13 +87,10 @@ def places(target: Any, kind: str, arguments: Mapping[str, Any]) -> dict[str, Ne
 def rewrite(
     target: Any, kind: str, arguments: Mapping[str, Any], make: Callable[[_Keys, Spec], Any]
 ) -> dict[str, Any]:
-    """Return arguments with what ``make`` returns in the place of each component.
+    """Return arguments in which each component is replaced by the result of ``make``.
 
-    Args:
-        target: the class whose arguments they are.
-        kind: its kind.
-        arguments: as they were written; what is a built object already stays as it is.
-        make: from the keys of a component, seen from the arguments, and what is written there.
+    It is called with the keys of the component within the arguments, and its spec. Objects that are
+    already built stay as they are.
     """
     found = places(target, kind, arguments)
     return {
@@ -108,7 +100,7 @@ def rewrite(
 
 
 def faults(place: NestedArgument, value: Any, keys: _Keys) -> Iterator[tuple[_Keys, str]]:
-    """Yield where something is written that cannot be a component, and what is wrong with it."""
+    """Yield where a value cannot be a component, and what is wrong with it."""
     from zoo.support.values import show
 
     if place.several and not _is_spec(value):
@@ -128,7 +120,7 @@ def faults(place: NestedArgument, value: Any, keys: _Keys) -> Iterator[tuple[_Ke
 
 
 def one_of_kind(kind: str) -> str:
-    """Return the name of one member of a kind, for messages."""
+    """Return the singular of a kind, for messages."""
     return {"losses": "loss", "datasets": "data set"}.get(kind, kind.removesuffix("s"))
 
 
@@ -153,17 +145,17 @@ def _items(value: Any) -> list[tuple[str | int, Any]]:
 
 
 def _is_spec(value: object) -> bool:
-    """Tell whether a value is a component with its arguments: a map with a name."""
+    """Return whether a value is a component with its arguments: a map with a name."""
     return isinstance(value, Mapping) and isinstance(value.get("name"), str)
 
 
 def _is_plain(value: object) -> bool:
-    """Tell whether a value is data as a config has it, and not an object that was built."""
+    """Return whether a value is plain data, as in a config, and not a built object."""
     return isinstance(value, bool | int | float | str | list | tuple | Mapping)
 
 
-def _is_silent(parameter: Parameter) -> bool:
-    """Tell whether neither annotation nor default says what an argument is."""
+def _is_untyped(parameter: Parameter) -> bool:
+    """Return whether neither annotation nor default shows an argument's type."""
     said = parameter.annotation not in (inspect.Parameter.empty, Any)
     return not said and parameter.default in (REQUIRED, None)
 

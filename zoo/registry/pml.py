@@ -1,4 +1,4 @@
-"""The classes of pytorch-metric-learning, found in its source without importing it."""
+"""The classes of pytorch-metric-learning (PML), found in its source without importing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zoo.registry.source import find_spec
 from zoo.support.files import MOST_TEXT, read_bytes
 
 PARTS = ("distances", "reducers", "regularizers")
-"""What its losses and miners are made of, besides each other."""
+"""The other kinds of component in its losses and miners."""
 
 PREFIX = "pml."
 _FOLDERS = ("losses", "miners", *PARTS)
@@ -19,9 +19,9 @@ _ABSTRACT = ("Base", "Generic", "Mixin")
 
 @functools.cache
 def targets(kind: str) -> dict[str, str]:
-    """Return ``{ClassName: "module:ClassName"}`` of a kind; empty for kinds that PML has not.
+    """Return ``{ClassName: "module:ClassName"}`` of a kind; empty for kinds that PML does not have.
 
-    In the place of a class that lacks something here stands the one of ours that has it.
+    Classes that miss a feature needed here are replaced by ours.
     """
     found = _exports(kind) if kind in _FOLDERS else {}
     ours = getattr(importlib.import_module(f"zoo.{kind}"), "PML", {}) if kind == "losses" else {}

@@ -1,8 +1,8 @@
-"""A loss, a miner and a sampler tried once, as training will use them, before anything is trained.
+"""Tries a loss, a miner and a sampler once before training, called as training calls them.
 
-What does not fit the way they are called is known then, and not after minutes of preparation. A
-class of pytorch-metric-learning is tried while its config is checked, on made-up sizes; everything,
-a stranger's too, is tried when a run is assembled, with labels of its first batch.
+Misfits then show at once, not after minutes of preparation. A class of pytorch-metric-learning is
+tried while its config is checked, with made-up sizes; every component, plugins included, is tried
+when a run is assembled, with the labels of its first batch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from zoo.registry.components import Kind
 from zoo.registry.nested import Spec
 from zoo.support.randomness import unchanged_randomness
 
-_CLASSES, _PER_CLASS = 2, 3  # as few as make sense, pairs and triplets among them
-_MOST = 2**16  # a size beyond this is left to the run: a trial must not fill the memory
+_CLASSES, _PER_CLASS = 2, 3  # as few as possible that have pairs and triplets
+_MOST = 2**16  # larger sizes are not tried: a trial must not fill the memory
 _OF_A_GALLERY = ("ref_emb", "ref_labels")
 _Fault = tuple[tuple[str | int, ...], str]
 
@@ -36,16 +36,11 @@ def rehearse(
 ) -> None:
     """Compute a loss and its gradient for made-up embeddings of images with the given labels.
 
-    Args:
-        loss: one of its own, whose state may change.
-        miner: picks pairs; None for none. They have to be pairs by the labels, unless it says in
-            ``expected_failures`` that it cannot pass ``check_labels``.
-        size: of an embedding.
-        labels: (N,) on the device that training has.
-        names: what messages call the loss and the miner.
+    The state of the loss may change. The pairs of the miner must agree with the labels, unless its
+    ``expected_failures`` has ``check_labels``. The names are those of the loss and the miner.
 
     Raises:
-        UserError: with the component and what it did, or gave.
+        UserError: names the component and what it did or returned.
     """
     when = f"on {len(labels)} embeddings, tried before training,"
     mined = _two_steps(loss, miner, size, labels, names, when)
@@ -62,11 +57,7 @@ def rehearse(
 def _two_steps(
     loss: nn.Module, miner: Any, size: int, labels: Tensor, names: tuple[str, str], when: str
 ) -> tuple[Tensor, ...] | None:
-    """Compute the loss and its gradient twice, as the first step may leave what breaks the second.
-
-    Returns:
-        what was mined at last.
-    """
+    """Compute loss and gradient twice, as some losses fail only then; return what was mined."""
     generator = torch.Generator().manual_seed(0)
     mined = None
     for step in ("", " for the second time"):
@@ -78,11 +69,7 @@ def _two_steps(
 
 
 def check_call(loss: nn.Module, name: str, mined: bool) -> None:
-    """Refuse a loss whose ``forward`` does not take what training gives it.
-
-    Raises:
-        UserError: naming what it is given and what it takes.
-    """
+    """Raise a UserError if a loss's ``forward`` does not take the arguments that training gives."""
     given = ["embeddings", "labels", *["indices_tuple"] * mined]
     try:
         bound = inspect.signature(loss.forward).bind(*given).arguments
@@ -90,7 +77,7 @@ def check_call(loss: nn.Module, name: str, mined: bool) -> None:
         reason = f"its second argument is {wrong}" if wrong else ""
     except TypeError as error:
         reason = str(error)
-    except ValueError:  # written in C: nothing to look at
+    except ValueError:  # written in C: it has no signature
         return
     if reason:
         raise UserError(
@@ -101,14 +88,10 @@ def check_call(loss: nn.Module, name: str, mined: bool) -> None:
 
 
 def faults(loss: Any, miner: Any, size: int | None) -> list[_Fault]:
-    """Return why a loss and a miner of a config cannot be trained with, and where that is written.
+    """Return why a checked loss and miner cannot be trained with, and the keys concerned.
 
-    Only what is of pytorch-metric-learning is built; the rest is a stranger's until the run.
-
-    Args:
-        loss: the section of the config, checked already.
-        miner: likewise, or None.
-        size: of an embedding; None where it is not known before the network is built.
+    Only components of pytorch-metric-learning, and our miners, are built; others wait for the run.
+    ``size`` is that of an embedding; None if only the built network shows it.
     """
     sections = {"losses": loss, "miners": miner}
     if _largest([loss, miner]) > _MOST:
@@ -134,7 +117,7 @@ def _try(text: str, size: int | None) -> list[_Fault]:
 def _uncallable(
     sections: Mapping[str, Any], size: int | None, built: Mapping[str, Any]
 ) -> Iterator[_Fault]:
-    """Yield that a loss, which could be built, cannot be called as training calls it."""
+    """Yield why a loss that could be built cannot be called as training calls it."""
     loss, miner = built["losses"], built["miners"]
     if loss is None or (sections["miners"] and miner is None):
         return
@@ -161,7 +144,7 @@ def _unbuildable(
     runtime: Mapping[str, Any],
     built: dict[str, Any] | None = None,
 ) -> Iterator[_Fault]:
-    """Yield which components cannot be built, those within others first."""
+    """Yield which components cannot be built, nested ones first."""
     arguments = {key: value for key, value in spec.items() if key != "name"}
     inner: list[_Fault] = []
 
@@ -184,7 +167,7 @@ def _unbuildable(
 
 
 def _is_known(kind: str, sections: Mapping[str, Any]) -> bool:
-    """Tell whether a component is to be tried: of PML, or a miner of ours beside it."""
+    """Return whether a component is to be tried: one of PML, or one of our miners."""
     spec = sections[kind]
     if not isinstance(spec, Mapping):
         return False
@@ -194,7 +177,7 @@ def _is_known(kind: str, sections: Mapping[str, Any]) -> bool:
 
 
 def _largest(value: Any) -> float:
-    """Return the largest number in plain data, 0 where there is none."""
+    """Return the largest number in plain data, or 0 if there is none."""
     if isinstance(value, Mapping | list | tuple):
         items: Sequence[Any] = list(value.values() if isinstance(value, Mapping) else value)
         return max(map(_largest, items), default=0)

@@ -1,4 +1,4 @@
-"""What a module's source says of a class, read without importing it, which may cost torch."""
+"""Facts about a class, read from its source without importing it, which may import torch."""
 
 from __future__ import annotations
 
@@ -19,27 +19,20 @@ _NO_SENTENCE = re.compile(r"^(?:[\w #]*:|[-=*#].*|\W*|\w+://\S*)$")
 
 
 class Text(NamedTuple):
-    """What the source says of a class, and what is visibly wrong with its module.
+    """What the source of a class shows, including what is visibly wrong with its module."""
 
-    Attributes:
-        summary: first line of the docstring.
-        facts: the text that stands in its body as class attributes, such as ``paper``.
-        arguments: names that its constructor, if it has one of its own, takes.
-        broken: why it cannot be used.
-    """
-
-    summary: str = ""
-    facts: Mapping[str, str] = MappingProxyType({})
-    arguments: tuple[str, ...] = ()
-    broken: str | None = None
+    summary: str = ""  # first line of the docstring
+    facts: Mapping[str, str] = MappingProxyType({})  # text attributes, such as ``paper``
+    arguments: tuple[str, ...] = ()  # of its own constructor
+    broken: str | None = None  # why it cannot be used
 
 
 def read(target: str) -> Text:
-    """Return what the source behind ``"module:Class"`` says; never raises, never imports it.
+    """Return what the source of ``"module:Class"`` shows; never raises, never imports it.
 
-    Found to be broken without an import: a module that is not there or does not parse, a class that
-    it does not define, an unconditional import of something that is not installed, a ``raise`` at
-    the top. Whatever else breaks shows when the component is used.
+    It is reported as broken if the module does not exist, does not parse or does not define the
+    class, imports something unconditionally that is not installed, or has a ``raise`` at its top
+    level. Other failures show when the component is used.
     """
     module, _, name = target.partition(":")
     path = _find_source(module)
@@ -62,10 +55,10 @@ def read(target: str) -> Text:
 
 
 def summary_of(documentation: str, name: str) -> str:
-    """Return the first sentence of a docstring; the name of its class where it has none.
+    """Return the first sentence of a docstring, or the name of its class if it has none.
 
-    What is no sentence is passed over: a section such as ``Args:``, a mark such as ``Issue #411:``,
-    a rule, an item of a list, an address.
+    Sections such as ``Args:``, marks such as ``Issue #411:``, rules, list items and addresses are
+    skipped.
     """
     for paragraph in re.split(r"\n\s*\n", documentation.strip()):
         lines = paragraph.split("\n")
@@ -78,7 +71,7 @@ def summary_of(documentation: str, name: str) -> str:
 
 
 def _sentence(lines: list[str]) -> str:
-    """Return the first line, and those that go on with its sentence if it does not end there."""
+    """Return the first line, and the next ones if its sentence continues there."""
     first, *others = lines
     while others and others[0][:1].islower() and not re.search(r"[.:;!?]$|//\S*$", first):
         first += " " + others.pop(0)
@@ -86,14 +79,14 @@ def _sentence(lines: list[str]) -> str:
 
 
 def no_class(module: str) -> str:
-    """Return what to say of an entry point that names a module alone."""
+    """Return the message for an entry point that names only a module."""
     return f"its entry point names a module, not a class; it should be {module}:<Class>"
 
 
 def defaults(target: str) -> dict[str, object] | None:
-    """Return the arguments of a class that have a default; None if the source does not tell all.
+    """Return the arguments of a class that have a default; None if the source does not show them.
 
-    It does not where a constructor passes arguments on, or where a default is computed.
+    It does not if a constructor passes arguments on, or if a default is computed.
     """
     module, _, name = target.partition(":")
     try:
@@ -113,12 +106,12 @@ def defaults(target: str) -> dict[str, object] | None:
 
 
 def plain(text: str) -> str:
-    """Return a docstring without what marks names in it: roles, and double backticks."""
+    """Return a docstring without its markup of names: roles and double backticks."""
     return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
 
 
 def find_spec(module: str) -> ModuleSpec | None:
-    """Return the spec of a module; its parents are looked up too, but not imported."""
+    """Return the spec of a module without importing its parents."""
     locations = None
     spec = None
     parts = module.split(".")
@@ -157,17 +150,13 @@ def _parsed(path: Path) -> ast.Module:
     return _tree(path, there.st_mtime_ns, there.st_size)
 
 
-@functools.lru_cache(maxsize=64)  # a sweep asks for the same few a thousand times
+@functools.lru_cache(maxsize=64)  # a sweep asks for the same few files a thousand times
 def _tree(path: Path, changed: int, size: int) -> ast.Module:
     return ast.parse(read_bytes(path, MOST_TEXT))
 
 
 def _definition(module: str, name: str) -> tuple[str, ast.AST]:
-    """Return what a name of a module stands for, and the module that says so, through imports.
-
-    Raises:
-        ValueError: if it is not said once, plainly.
-    """
+    """Return a name's only definition, following imports, and its module; or raise a ValueError."""
     path = _find_source(module)
     found: list[tuple[str, ast.AST]] = []
     for node in _parsed(path).body if path else []:
@@ -185,13 +174,13 @@ def _definition(module: str, name: str) -> tuple[str, ast.AST]:
 
 
 def _constructor(module: str, name: str) -> tuple[str, ast.arguments]:
-    """Return the arguments of a class's constructor, and the module that it is written in."""
+    """Return the arguments of a class's constructor, and the module that defines it."""
     module, node = _definition(module, name)
     if not isinstance(node, ast.ClassDef):
-        raise ValueError(f"{name} is no class")
+        raise ValueError(f"{name} is not a class")
     own = [item for item in node.body if getattr(item, "name", None) == "__init__"]
     if not own:
-        (base,) = node.bases  # of several, which one has it would have to be worked out
+        (base,) = node.bases  # with several, it is not obvious which one defines it
         return _constructor(module, ast.unparse(base))
     (init,) = own
     if not isinstance(init, ast.FunctionDef) or init.decorator_list:
@@ -241,7 +230,7 @@ def _constructor_arguments(node: ast.AST) -> tuple[str, ...]:
 
 
 def _may_define(tree: ast.Module, name: str) -> bool:
-    """Tell whether a module could have a name that is no plain class in it: imported, computed."""
+    """Return whether a module may import or compute a name that it does not define as a class."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
             names = {alias.asname or alias.name for alias in node.names}

@@ -1,7 +1,7 @@
-"""``zoo report``: run folders -> a static site that needs no network; ``zoo plot``: figures.
+"""``zoo report``: run folders -> a static site that works offline; ``zoo plot``: figures.
 
 - ``site``, ``render``, ``output``: the pages, their templates, the folder that they are written to
-- ``collect``, ``facts``: what a report says of a run
+- ``collect``, ``facts``: the data of a run for a report
 - ``tables``, ``charts``, ``sweeps``: its tables and interactive figures
 - ``look``, ``gallery``, ``neighbours``, ``tsne``, ``thumbnails``: retrieved images and maps
 - ``figures``: figures for papers

@@ -1,4 +1,4 @@
-"""Figures for plotly.js, as plain data; colours are left to the page, which is light or dark."""
+"""Figures for plotly.js, as plain data; the page sets the colours, for a light or dark theme."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Figure: TypeAlias = dict[str, Any]
 Metrics: TypeAlias = Sequence[Mapping[str, Any]]
 
-# Lines are told apart by dash and marker too, not by colour alone.
+# Lines differ in dash and marker too, not only in colour.
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _OTHER_SEED = {"color": "rgba(128,128,128,0.55)", "width": 1}
@@ -27,7 +27,7 @@ _MOST_K = 100
 
 
 def text(value: str) -> str:
-    """Return a text that plotly shows as it is; in its own, ``<b>`` is markup."""
+    """Return a text escaped for plotly, where ``<b>`` is markup."""
     return html.escape(printable(value), quote=False)
 
 
@@ -36,7 +36,7 @@ def loss_curve(metrics: Metrics, others: Mapping[str, Metrics] | None = None) ->
 
     Args:
         metrics: the lines of a run's metrics.jsonl.
-        others: those of its other seeds, by what they are called.
+        others: those of its other seeds, by name.
     """
     own = logged(metrics, "loss")
     if not own:
@@ -51,7 +51,7 @@ def loss_curve(metrics: Metrics, others: Mapping[str, Metrics] | None = None) ->
 
 
 def recall_curve(metrics: Metrics) -> Figure | None:
-    """Return Recall@K by iteration; None if it was not measured along the way."""
+    """Return Recall@K by iteration; None if it was not measured during training."""
     found: dict[str, list[tuple[float, float]]] = {}
     for key, where in (("recall", ""), ("recall_of_validation", ", held-out classes")):
         for record in metrics:
@@ -81,15 +81,15 @@ def recall_by_k(ranks: NDArray[np.int32]) -> Figure:
 
 
 def logged(metrics: Metrics, key: str) -> list[tuple[float, float]]:
-    """Return what was logged under a key, by iteration, without what is no number."""
+    """Return the numbers that were logged under a key, with their iterations."""
     return [(r["iteration"], r[key]) for r in metrics if is_number(r.get(key))]
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value can be drawn."""
+    """Return whether a value can be drawn."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
-    return abs(value) < 1e300  # and so not NaN either; a larger integer is no double
+    return abs(value) < 1e300  # not NaN either; larger integers are not doubles
 
 
 def _line(
@@ -117,7 +117,7 @@ def _figure(traces: list[dict[str, Any]], x: str, y: str, **layout: Any) -> Figu
 
 
 def sweep(found: Sweep) -> Figure:
-    """Return Recall@K by a setting, with the standard deviation over the seeds and the paper's."""
+    """Return Recall@K by a setting, with the deviation over the seeds, and the paper's numbers."""
     traces = []
     for number, series in enumerate(found.series):
         xs = [point.text if found.in_words else point.x for point in series.points]
@@ -126,13 +126,13 @@ def sweep(found: Sweep) -> Figure:
         if any(deviations):
             trace["error_y"] = {"array": [d or 0 for d in deviations], "thickness": 1.2, "width": 4}
         traces.append(trace)
-        told = [
+        papers = [
             (x, point.paper)
             for x, point in zip(xs, series.points, strict=True)
             if point.paper is not None
         ]
-        if told:
-            traces.append(_line(f"{series.name}, paper", told, number + 3))
+        if papers:
+            traces.append(_line(f"{series.name}, paper", papers, number + 3))
     figure = _figure(traces, text(found.title), f"Recall@{found.k} in percent")
     figure["layout"]["xaxis"] |= _axis(found)
     return figure
@@ -152,7 +152,7 @@ def _axis(found: Sweep) -> dict[str, Any]:
 
 
 def by_ratio(xs: Sequence[float]) -> bool:
-    """Tell whether ascending values stand further apart on a logarithmic axis."""
+    """Return whether ascending values are further apart on a logarithmic axis."""
     return xs[0] > 0 and _least_gap([math.log(x) for x in xs]) > _least_gap(xs)
 
 

@@ -1,4 +1,4 @@
-"""Run folders -> what a report tells of them; a damaged one has its reason instead of a result."""
+"""Read run folders for a report; a damaged one has a reason instead of a result."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ReportedRun:
     """One run folder.
 
     Attributes:
-        folder: of the run.
+        folder: the folder of the run.
         page: the file name of its page.
-        result: what it left; None if it is not finished, or the result is damaged.
+        result: its result; None if it is not finished, or the result is damaged.
         problem: why there is no result.
         config: the text of its config.yaml; empty if there is none.
         metrics: the lines of metrics.jsonl.
@@ -66,7 +66,7 @@ def collect(directory: Path, pattern: str = "*") -> list[ReportedRun]:
 
 
 def boards(runs: Iterable[ReportedRun]) -> list[leaderboard.Board]:
-    """Return the leaderboards of the finished runs; a result knows its ``page``."""
+    """Return the leaderboards of the finished runs; each result has its ``page``."""
     return leaderboard.boards(
         {"settings": run.folder.settings(), **run.result, "page": run.page}
         for run in runs
@@ -97,10 +97,7 @@ def _why_unfinished(folder: RunFolder) -> str:
             "The run was measured on held-out classes and not chosen, so it was never tested: "
             "there is no Recall@K."
         )
-    return (
-        "The run is not finished, so there is no Recall@K; the command that began it goes on with "
-        "it."
-    )
+    return "The run is not finished, so there is no Recall@K; the same command resumes it."
 
 
 def _config(path: Path) -> str:
@@ -113,7 +110,7 @@ def _config(path: Path) -> str:
 
 
 def _pages(paths: Iterable[Path]) -> list[str]:
-    """Return a file name for each run that any disk takes; no two differ in case alone."""
+    """Return a file name for each run, valid on any disk; no two differ only in case."""
     taken: set[str] = set()
     pages = []
     for path in paths:

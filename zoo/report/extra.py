@@ -1,4 +1,4 @@
-"""The package of the extra ``report``, which not everybody has."""
+"""The package that the extra ``report`` installs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from zoo.errors import UserError
 
 
 def require() -> None:
-    """Say what to install, if it is missing.
-
-    Raises:
-        UserError: names the missing package and the command that installs it.
-    """
+    """Raise a UserError with the command to install the package, if it is missing."""
     if find_spec("plotly") is None:
         raise UserError("zoo report needs plotly: pip install 'metric-zoo[report]'")

@@ -1,4 +1,4 @@
-"""Throughput and environment of a run in words; what a result lacks is left out."""
+"""Throughput and environment of a run in words; facts that a result lacks are left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoo.report.charts import is_number
 
 
 def facts(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return name and value of what a result says of how it came about."""
+    """Return the facts on how a result was made, as names and values."""
     return list(_facts(result))
 
 
@@ -26,8 +26,8 @@ def _facts(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key in ("iterations", "iterate", "iteration", "precision", "unmatched"):
         value = result.get(key)
         if value is not None:
-            label = "Queries without a match" if key == "unmatched" else key.capitalize()
-            yield label, f"{value:,}" if is_number(value) else str(value)
+            names = {"unmatched": "Queries without a match", "iterate": "Checkpoint"}
+            yield names.get(key, key.capitalize()), f"{value:,}" if is_number(value) else str(value)
     if is_number(result.get("images_per_second")):
         yield "Training throughput", f"{result['images_per_second']:,.1f} images/s"
     for what in ("training", "evaluation"):

@@ -30,11 +30,11 @@ SUFFIXES = (".pdf", ".svg", ".png")
 
 _RIGHT, _WRONG = "#0072b2", "#d55e00"
 # Okabe and Ito's colours without the yellow, which is too light on paper; lines differ in dash and
-# marker too, so that a print in gray will do.
+# marker too, so that they can be told apart in a grey print.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _DASHES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_COLUMN, _PAGE = 3.4, 6.9  # inches: the width of a column, and of the text of a page
+_COLUMN, _PAGE = 3.4, 6.9  # inches: width of a column and of the text of a page
 _PICTURE = 0.24  # inches
 _STYLE: Any = {
     "font.size": 8,
@@ -47,19 +47,19 @@ _STYLE: Any = {
     "lines.markersize": 3.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "pdf.fonttype": 42,  # fonts as most publishers want them
+    "pdf.fonttype": 42,  # the font type that most publishers require
     "svg.hashsalt": "zoo",
-    "image.composite_image": False,  # pictures stay apart, each as sharp as it is
+    "image.composite_image": False,  # each picture keeps its own resolution
     "text.parse_math": False,  # a class may be called $x
-    "text.usetex": False,  # whatever matplotlibrc says: LaTeX may not be there
+    "text.usetex": False,  # even if matplotlibrc has it: LaTeX may be missing
 }
 
 
 def find_runs(names: Sequence[str]) -> list[ReportedRun]:
-    """Return the runs that somebody named: each a run, an experiment, or a folder of runs.
+    """Return the runs of some names: each of a run, an experiment, or a folder of runs.
 
     Raises:
-        UserError: if one is neither.
+        UserError: if a name is none of these.
     """
     found: dict[Path, ReportedRun] = {}
     for name in names:
@@ -78,7 +78,7 @@ def check_output(path: Path) -> None:
     """Refuse a file that cannot become a figure, before anything is computed.
 
     Raises:
-        UserError: names the endings that there are.
+        UserError: with the possible endings.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: a figure is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file")
@@ -121,7 +121,7 @@ def sweep(runs: Sequence[ReportedRun], output: Path, setting: str | None = None)
     known = list(dict.fromkeys(one.setting for _, one in found))
     if not found:
         raise UserError(
-            "these runs are no sweep: no two differ in one number alone; "
+            "these runs are not a sweep: no two differ in one number only; "
             "zoo run --sweep KEY=A,B makes one"
         )
     chosen = [(title, one) for title, one in found if setting in (None, one.setting)]
@@ -139,7 +139,7 @@ def draw_map(runs: Sequence[ReportedRun], output: Path, items: int, reporter: Re
     """Draw the t-SNE of the test embedding of each run, with pictures where there is room.
 
     Raises:
-        UserError: if a network or its images are not there, or the file cannot be written.
+        UserError: if a network or its images are missing, or the file cannot be written.
     """
     from zoo.trained.network import load
 
@@ -152,12 +152,10 @@ def draw_map(runs: Sequence[ReportedRun], output: Path, items: int, reporter: Re
             chosen = tsne.sample(labels, items)
             ranks = run.folder.ranks()
             if len(ranks) != len(labels):
-                raise UserError(f"{run.folder.path}: ranks.npy is not of these test images")
+                raise UserError(f"{run.folder.path}: ranks.npy does not match the test images")
             if len(chosen) < len(labels):
-                reporter.say(
-                    f"{run.name}: {len(chosen):,} of {len(labels):,} test images, of each class "
-                    "about the same share"
-                )
+                count = f"{len(chosen):,} of {len(labels):,} test images"
+                reporter.say(f"{run.name}: {count}, about the same share of each class")
             places = tsne.project(embeddings[chosen])
             _draw_dots(panel, places, ranks[chosen] == 1)
             dataset = trained.test_split()
@@ -187,7 +185,7 @@ def _draw_dots(panel: Axes, places: NDArray[np.float32], right: NDArray[np.bool_
 def _draw_picture(
     panel: Axes, places: NDArray[np.float32], n: int, image: Any, width: float
 ) -> None:
-    """Put an image at its place, as wide as ``_PICTURE``, in a panel that is a square."""
+    """Draw an image at its place, ``_PICTURE`` wide, in a square panel."""
     pixels = np.asarray(shrink(image, SIDE).convert("RGB"))
     share = 0.46 * _PICTURE / width / max(pixels.shape[:2])
     (left, right), (bottom, top) = panel.get_xlim(), panel.get_ylim()
@@ -200,7 +198,7 @@ def _draw_picture(
 def _draw_lines(
     panel: Axes, label: str, lines: Sequence[Sequence[tuple[float, float]]], number: int
 ) -> None:
-    """Draw the mean of some lines, and each of them thin."""
+    """Draw the mean of some lines, and each line thin."""
     look = _look(number)
     for line in lines if len(lines) > 1 else ():
         panel.plot(*zip(*line, strict=True), color=look["color"], linewidth=0.5, alpha=0.45)
@@ -215,7 +213,7 @@ def _draw_lines(
 
 
 def _draw_recall(panel: Axes, groups: Sequence[tuple[str, list[ReportedRun]]]) -> None:
-    """Draw Recall@1 by iteration where it was measured along the way, else Recall@K by K."""
+    """Draw Recall@1 by iteration if it was measured during training, else Recall@K by K."""
     along = [(label, [p for r in own if (p := _recall_along(r))]) for label, own in groups]
     if any(lines for _, lines in along):
         for number, (label, lines) in enumerate(along):
@@ -252,10 +250,10 @@ def _draw_sweep(panel: Axes, found: sweeps.Sweep) -> None:
         errors = [point.recall.deviation or 0 for point in one.points]
         name, look = printable(one.name), _look(number)
         panel.errorbar(xs, means, errors if any(errors) else None, capsize=2, label=name, **look)
-        told = [(x, p.paper) for x, p in zip(xs, one.points, strict=True) if p.paper is not None]
-        if told:
+        papers = [(x, p.paper) for x, p in zip(xs, one.points, strict=True) if p.paper is not None]
+        if papers:
             look = {**look, "markerfacecolor": "white", "alpha": 0.6}
-            panel.plot(*zip(*told, strict=True), label=f"{name}, paper", **look)
+            panel.plot(*zip(*papers, strict=True), label=f"{name}, paper", **look)
     panel.set(xlabel=printable(found.title), ylabel=f"Recall@{found.k} in percent")
     if found.in_words:
         panel.set_xticks(range(len(texts)), texts)
@@ -273,7 +271,7 @@ def _plain_ticks(panel: Axes, values: Sequence[float]) -> None:
 
 
 def _experiments(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, list[ReportedRun]]]:
-    """Yield what an experiment is called, and its runs; an unfinished run is one of its own."""
+    """Yield the name and runs of each experiment; an unfinished run is its own experiment."""
     by_page = {run.page: run for run in runs}
     rows = [row for board in collect.boards(runs) for row in board.rows]
     names = Counter(row.name for row in rows)
@@ -300,7 +298,7 @@ def _style() -> Any:
 
 
 def _panels(count: int, side: float | None = None) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels, as wide as a column each; square if a side is given."""
+    """Return a figure with panels, each as wide as a column; square if a side is given."""
     from matplotlib.figure import Figure
 
     columns = min(count, 2)
@@ -323,7 +321,7 @@ def _legend(figure: Figure, panel: Axes) -> None:
 
 
 def _save(figure: Figure, output: Path) -> None:
-    """Write a figure whole or not at all."""
+    """Write a figure atomically."""
     kind = output.suffix.lower()[1:]
     dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Queries with what they find: the hardest failures first, then a few that went well."""
+"""Queries with the images they find: the worst failures first, then some that went well."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from zoo.evaluation.recall import NO_MATCH
 from zoo.report.neighbours import first_right, nearest
 
-_RIGHT_SHARE = 4  # one in so many queries is one that went well
+_RIGHT_SHARE = 4  # one query in four is one that went well
 
 
 class GalleryImage(NamedTuple):
-    """An image that was found: its index in the test split, its class, and whether it is right."""
+    """A found image: its index in the test split, its class, and whether that is the query's."""
 
     image: int
     label: int
@@ -23,9 +23,9 @@ class GalleryImage(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A query, the rank r(q) of the first image of its class, and the nearest ten.
+    """A query, the rank r(q) of the first image of its class, and the ten nearest images.
 
-    ``later`` is that first image where it is not among the ten.
+    ``later`` is the first image of its class, if that is not among the ten.
     """
 
     image: int
@@ -36,9 +36,9 @@ class Query(NamedTuple):
 
 
 def choose(ranks: NDArray[np.int32], count: int) -> NDArray[np.int64]:
-    """Return queries: failures by r(q), the largest first, then right ones from all over.
+    """Return queries: failures by r(q), the largest first, then right ones, evenly spread.
 
-    Queries whose class has no other image could not succeed, and are left out.
+    Queries whose class has no other image cannot succeed, and are left out.
     """
     failed = np.flatnonzero((ranks > 1) & (ranks < NO_MATCH))
     right = np.flatnonzero(ranks == 1)
@@ -54,7 +54,7 @@ def gallery(
     ranks: NDArray[np.int32],
     count: int,
 ) -> list[Query]:
-    """Return queries of the test split with their nearest ten."""
+    """Return queries of the test split with their ten nearest images."""
     queries = choose(ranks, count)
     found = nearest(embeddings, labels, queries)
     return [

@@ -1,4 +1,4 @@
-"""What a trained network makes of its test images: a gallery and a map, or why there is none."""
+"""The gallery and the map of a trained network's test images, or why there are none."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Look:
-    """What is shown of a run, with thumbnails and names of classes.
+    """The gallery and map of a run, with thumbnails and names of classes.
 
     Attributes:
         missing: why there is no gallery and no map; None if there are.
-        thumbnails: of its test split.
-        names: of the classes.
-        size: how many test images there are.
+        thumbnails: those of its test split.
+        names: the names of the classes.
+        size: the number of test images.
         queries: the gallery.
         map: data of the map for the page; None if there is none.
-        no_map: why.
+        no_map: why there is no map.
     """
 
     missing: str | None = None
@@ -48,12 +48,12 @@ class Look:
 
 
 class Viewer:
-    """Looks at runs, one after the other.
+    """Makes the galleries and maps of runs.
 
     Args:
         output: the report that thumbnails are written to.
-        queries: in a gallery.
-        items: in a map, at most; 0 for no map.
+        queries: how many a gallery has.
+        items: how many images a map has at most; 0 for no map.
     """
 
     def __init__(self, output: Output, queries: int, items: int) -> None:
@@ -61,14 +61,14 @@ class Viewer:
         self._thumbnails: dict[str, Thumbnails] = {}
 
     def look(self, run: ReportedRun) -> Look:
-        """Return what is shown of a run; whatever is in the way is told, not raised."""
+        """Return the gallery and map of a run; errors become the reason why there are none."""
         if run.result is None:
-            return Look("The run has no result, so there is nothing to search with.")
+            return Look("The run has no result, so there is no network to search with.")
         if not (self.queries or self.items):
             return Look("Neither was asked for.")
         try:
             return self._look(run)
-        except FAILURES as error:  # a stranger's network or data set may raise anything
+        except FAILURES as error:  # a plugin's network or data set may raise anything
             return Look(_reason(run, error))
 
     def _look(self, run: ReportedRun) -> Look:
@@ -78,7 +78,7 @@ class Viewer:
         trained = load(str(run.folder.path))
         embeddings, labels = trained.embed_test(Reporter(quiet=True))
         if len(ranks) != len(labels):
-            raise UserError(f"ranks.npy is of {len(ranks)} queries, the test has {len(labels)}")
+            raise UserError(f"ranks.npy has {len(ranks)} queries, the test split has {len(labels)}")
         thumbnails = self._thumbnails_of(trained)
         found = Look(thumbnails=thumbnails, size=len(labels))
         found.names = [str(name) for name in thumbnails.dataset.class_names]
@@ -105,7 +105,7 @@ class Viewer:
         ranks: NDArray[np.int32],
         thumbnails: Thumbnails,
     ) -> dict[str, Any]:
-        """Return what tsne.js draws."""
+        """Return the data that tsne.js draws."""
         chosen = tsne.sample(labels, self.items)
         places = self._places(embeddings[chosen])
         thumbnails.make(chosen.tolist())
@@ -123,7 +123,7 @@ class Viewer:
         }
 
     def _places(self, embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the map of embeddings, from an earlier report if it has been made before."""
+        """Return the map of embeddings, from an earlier report if it has it."""
         key = hashlib.sha256(np.ascontiguousarray(embeddings).tobytes())
         name = f"cache/tsne-{key.hexdigest()[:16]}.npy"
         if self.output.has(name):
@@ -132,7 +132,7 @@ class Viewer:
                 if places.shape == (len(embeddings), 2) and np.isfinite(places).all():
                     self.output.claim([name])
                     return places
-            except Exception:  # noqa: BLE001 of a damaged file NumPy says anything
+            except Exception:  # noqa: BLE001 NumPy may raise anything if a file is damaged
                 pass
         places = tsne.project(embeddings)
         buffer = io.BytesIO()
@@ -142,7 +142,7 @@ class Viewer:
 
 
 def _reason(run: ReportedRun, error: BaseException) -> str:
-    """Return why, the same for all runs with the same fault."""
+    """Return why there is no gallery; runs with the same fault get the same text."""
     if isinstance(error, UserError):
         place = str(run.folder.path)
         return str(error).replace(f"{place}: ", "The folder of the run ").replace(f"{place}/", "")

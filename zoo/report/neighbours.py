@@ -1,4 +1,4 @@
-"""The nearest images of some queries, exactly."""
+"""The exact nearest images of some queries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLOCK = 64  # queries at a time, against all images
 
 
 class Nearest(NamedTuple):
-    """What each query finds, nearest first: (queries, count) of indices and of cosines."""
+    """The neighbours of each query, nearest first: indices and cosines, (queries, count) each."""
 
     indices: NDArray[np.int64]
     cosines: NDArray[np.float64]
@@ -23,7 +23,7 @@ def nearest(
     queries: NDArray[np.int64],
     count: int = 10,
 ) -> Nearest:
-    """Return the images with the largest cosine to each query, itself left out by its index.
+    """Return the images with the largest cosine to each query, without the query itself.
 
     Among equal cosines, images of another class come first: ties count against the query, as in
     :mod:`zoo.evaluate`.
@@ -51,7 +51,7 @@ def nearest(
 def first_right(
     embeddings: NDArray[np.float32], labels: NDArray[np.int64], query: int
 ) -> tuple[int, float]:
-    """Return the nearest other image of a query's class, and its cosine; there has to be one."""
+    """Return the nearest other image of a query's class, which must exist, and its cosine."""
     own = np.flatnonzero(labels == labels[query])
     own = own[own != query]
     cosines = _unit(embeddings[own]) @ _unit(embeddings[[query]])[0]

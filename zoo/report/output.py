@@ -1,4 +1,4 @@
-"""The folder of a report: what is ours in it is replaced, what is not is never touched."""
+"""The folder of a report: files of an earlier report are replaced, other files never touched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo.support.files import alone, read_json, writing
 
 MANIFEST, LOCK = "report.json", ".report.json.lock"
 _MADE_BY = "zoo report"
-_LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")  # of a report that was killed
+_LEFT = re.compile(r"\.[0-9a-f]{32}\.tmp")  # left by a report that was killed
 
 
 @contextmanager
@@ -27,19 +27,19 @@ def opened(root: Path, reporter: Reporter) -> Iterator[Output]:
     Raises:
         UserError: if the folder has files and is not a report, or cannot be written.
     """
-    _noted(root)  # no lock goes into the folder of somebody else
+    _noted(root)  # before a lock is put into a folder that is not a report
     with alone(root / MANIFEST, reporter):
         yield Output(root)
 
 
 class Output:
-    """Writes the files of a report, and notes which they are in ``report.json``.
+    """Writes the files of a report, and lists them in ``report.json``.
 
-    A name is noted before its file is written, so that whatever ends the process, the next report
-    knows what is ours.
+    A name is listed before its file is written, so that the next report knows its files even if the
+    process is killed.
 
     Args:
-        root: the folder; it is made if it is not there. Nobody else may write it meanwhile.
+        root: the folder; it is created if it is missing. The caller holds its lock.
 
     Raises:
         UserError: if the folder has files and is not a report, or cannot be written.
@@ -53,10 +53,10 @@ class Output:
         self._write(MANIFEST, self._manifest(self._noted))
 
     def claim(self, names: Iterable[str]) -> None:
-        """Note the names of files that are about to be written.
+        """List the names of files that are about to be written.
 
         Raises:
-            UserError: if somebody else's file is in the way.
+            UserError: if a file that is not of the report has such a name.
         """
         names = set(names)
         for name in names - self._noted:
@@ -70,17 +70,17 @@ class Output:
             self._write(MANIFEST, self._manifest(self._noted))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all; its name is noted if it is not yet."""
+        """Write a file atomically; list its name first if it is not listed yet."""
         if name not in self._claimed:
             self.claim([name])
         self._write(name, data)
 
     def has(self, name: str) -> bool:
-        """Tell whether an earlier report wrote a file, which may then be used again."""
+        """Return whether an earlier report wrote a file, which can then be reused."""
         return name in self._noted and (self.root / name).is_file()
 
     def finish(self) -> None:
-        """Remove the files of an earlier report that this one does not have."""
+        """Remove files of an earlier report that this one does not have."""
         for name in self._noted - self._claimed:
             path = self.root / name
             with writing(path):
@@ -90,7 +90,7 @@ class Output:
         self._write(MANIFEST, self._manifest(self._claimed))
 
     def _sweep(self) -> None:
-        """Remove what a report that was killed was writing."""
+        """Remove temporary files of a report that was killed."""
         for folder in {(self.root / name).parent for name in (MANIFEST, *self._noted)}:
             for path in folder.iterdir() if folder.is_dir() else ():
                 if _LEFT.fullmatch(path.name):
@@ -113,7 +113,7 @@ class Output:
 
 
 def _noted(root: Path) -> set[str]:
-    """Return the files that an earlier report noted."""
+    """Return the files that an earlier report listed."""
     try:
         if not os.path.lexists(root) or (root.is_dir() and _is_empty(root)):
             return set()
@@ -122,18 +122,16 @@ def _noted(root: Path) -> set[str]:
             return {name for name in content["files"] if _is_inside(name, root)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise UserError(
-        f"{str(root)!r}: has something in it that is no report; give an empty or a new folder"
-    )
+    raise UserError(f"{str(root)!r}: has other files than a report; give an empty or a new folder")
 
 
 def _is_empty(root: Path) -> bool:
-    """Tell whether a folder has nothing but what a report leaves that has just begun."""
+    """Return whether a folder has only the lock and temporary files of a report."""
     return all(path.name == LOCK or _LEFT.fullmatch(path.name) for path in root.iterdir())
 
 
 def _is_inside(name: object, root: Path) -> bool:
-    """Tell whether a name that somebody may have changed leads to a place inside the folder."""
+    """Return whether a listed name, which may have been edited, is a file inside the folder."""
     if not isinstance(name, str) or name == MANIFEST or "\0" in name:
         return False
     return (root / name).parent.resolve().is_relative_to(root.resolve())

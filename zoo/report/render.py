@@ -1,4 +1,4 @@
-"""What the pages of a report are made of: templates, and the files that they refer to."""
+"""The templates of the pages of a report, and the static files that pages link to."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ STATIC = ("report.css", "theme.js", "report.js", "tsne.js")
 
 
 def environment() -> Environment:
-    """Return the templates, with which to render pages."""
+    """Return the templates of the pages."""
     return templates.environment(_HERE / "templates")
 
 
 def assets() -> dict[str, bytes]:
-    """Return what pages refer to, by name."""
+    """Return the content of the static files by name."""
     from plotly.offline import get_plotlyjs
 
     found = {name: (_HERE / "static" / name).read_bytes() for name in STATIC}

@@ -1,4 +1,4 @@
-"""The report: index.html, runs/<run>.html and what they show."""
+"""The report: index.html, runs/<run>.html and their data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo.tables.boards import Row
 
 
 class Summary(NamedTuple):
-    """What was built: the first page, how many runs, and what is missing of which, and why."""
+    """What was built: the first page, the number of runs, and runs without a gallery by reason."""
 
     page: Path
     runs: int
@@ -35,19 +35,19 @@ def build(
 ) -> Summary:
     """Write the report of the runs under a directory.
 
-    Each page is replaced whole, when what it refers to is there, and the first one last: whatever
-    ends it, each page is that of the old report or of the new one, and its links work.
+    Each page is replaced atomically after the files it links to, the first page last. So if the
+    process ends early, each page is of the old or of the new report, and its links work.
 
     Args:
         directory: the folder of run folders.
         output: the folder to write; a report in it is replaced.
         runs: a pattern of names of runs, such as ``"ice_*"``.
-        queries: how many there are in a gallery.
-        items: how many images there are in a map, at most; 0 for no maps.
-        reporter: where progress is told.
+        queries: how many queries a gallery has.
+        items: how many images a map has at most; 0 for no maps.
+        reporter: where progress is reported.
 
     Raises:
-        UserError: if there is no such run, a package is missing, or the folder is no report's.
+        UserError: if there is no such run, a package is missing, or the folder has other files.
     """
     extra.require()
     reporter = reporter or Reporter()
@@ -65,7 +65,7 @@ def _write(
     items: int,
     reporter: Reporter,
 ) -> dict[str, list[str]]:
-    """Write all pages; return what is missing of which runs, and why."""
+    """Write all pages; return the names of runs without a gallery and map, by reason."""
     boards = collect.boards(found)
     pages = render.environment()
     site.claim(["index.html", *(f"runs/{run.page}" for run in found)])
@@ -103,7 +103,7 @@ def _write(
 def _siblings(
     run: ReportedRun, row: Row | None, by_page: dict[str, ReportedRun]
 ) -> list[tuple[int, ReportedRun]]:
-    """Return the runs of an experiment with their seeds, this one among them."""
+    """Return the runs of an experiment with their seeds, including this run."""
     return [] if row is None else [(seed, by_page[page]) for seed, page in tables.runs_of(row)]
 
 

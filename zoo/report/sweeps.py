@@ -1,4 +1,4 @@
-"""Recall by a setting: experiments that are the same but for one number."""
+"""Recall by a setting: experiments that differ in one number only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TITLES = {
 
 
 class Point(NamedTuple):
-    """An experiment of a sweep: where it stands on the axis, in numbers and in words."""
+    """An experiment of a sweep: its place on the axis, in numbers and in words."""
 
     x: float
     text: str
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Experiments that differ in the swept setting alone, in its order."""
+    """Experiments that differ only in the swept setting, in its order."""
 
     name: str
     points: list[Point]
@@ -41,10 +41,10 @@ class Sweep(NamedTuple):
 
     Attributes:
         setting: its path, as on the command line.
-        title: what it is called in words.
+        title: its name in words.
         k: K.
-        in_words: whether points are told by text, such as a batch of "6 x 10".
-        series: one for each way in which the experiments differ besides.
+        in_words: whether points are labelled by text, such as a batch of "6 x 10".
+        series: one for each combination of the other settings.
     """
 
     setting: str
@@ -60,13 +60,15 @@ class _Experiment(NamedTuple):
 
 
 def find(rows: Iterable[Row]) -> list[Sweep]:
-    """Return the sweeps among the rows of a board; without recorded settings a row is in none."""
+    """Return the sweeps among the rows of a board; a row without recorded settings is in none."""
     known = [
         _Experiment(row, dict(_leaves(settings)))
         for row in rows
         if (settings := row.results[0].get("settings"))
     ]
-    paths = sorted({path for one in known for path, value in one.leaves.items() if _is(value)})
+    paths = sorted(
+        {path for one in known for path, value in one.leaves.items() if _is_axis_number(value)}
+    )
     found = [_content(known), *(_along(path, known) for path in paths if path != _PER_CLASS)]
     if _PER_CLASS in paths and not found[0].series:
         found.append(_along(_PER_CLASS, known))
@@ -74,12 +76,12 @@ def find(rows: Iterable[Row]) -> list[Sweep]:
 
 
 def _along(path: str, known: Sequence[_Experiment]) -> Sweep:
-    """Return the experiments that differ in one number alone."""
+    """Return the sweep of experiments that differ only in one number."""
     grouped: dict[str, list[tuple[float, _Experiment]]] = {}
     for one in known:
-        if _is(one.leaves.get(path)):
+        if _is_axis_number(one.leaves.get(path)):
             x = float(one.leaves[path])
-            if path == _CLASSES and _is(one.leaves.get(_PER_CLASS)):
+            if path == _CLASSES and _is_axis_number(one.leaves.get(_PER_CLASS)):
                 x *= one.leaves[_PER_CLASS]
             grouped.setdefault(_rest(one.leaves, {path}), []).append((x, one))
     points = {rest: [(x, f"{x:g}", one) for x, one in own] for rest, own in grouped.items()}
@@ -87,13 +89,13 @@ def _along(path: str, known: Sequence[_Experiment]) -> Sweep:
 
 
 def _content(known: Sequence[_Experiment]) -> Sweep:
-    """Return the experiments that divide batches of one size differently into classes."""
+    """Return the sweep of experiments that divide batches of one size differently into classes."""
     grouped: dict[str, list[tuple[float, str, _Experiment]]] = {}
     swept = {_CLASSES, _PER_CLASS}
     for one in known:
         classes: Any = one.leaves.get(_CLASSES)
         each: Any = one.leaves.get(_PER_CLASS)
-        if _is(classes) and _is(each):
+        if _is_axis_number(classes) and _is_axis_number(each):
             rest = _rest(one.leaves, swept) + f" {classes * each}"
             grouped.setdefault(rest, []).append((float(classes), f"{classes} × {each}", one))
     title = "batch content, classes × images of each"
@@ -122,7 +124,7 @@ def _sweep(
 
 
 def _names(experiments: Sequence[_Experiment], swept: set[str]) -> Iterator[str]:
-    """Yield a name for each: that of its config, and in what it differs from the others."""
+    """Yield a name for each: its config, and the settings that differ from the others."""
     paths = dict.fromkeys(path for one in experiments for path in one.leaves if path not in swept)
     for one in experiments:
         differing = [
@@ -148,6 +150,6 @@ def _leaves(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
             yield inner, value
 
 
-def _is(value: object) -> bool:
-    """Tell whether a value is a number that an axis can have."""
+def _is_axis_number(value: object) -> bool:
+    """Return whether a value is a number that an axis can show."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

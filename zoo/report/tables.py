@@ -1,4 +1,4 @@
-"""A board as cells of a page, each with the value that it is sorted by."""
+"""A leaderboard as cells of a page, each with the value that it is sorted by."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zoo.tables.boards import Board, Row
 
 
 class PageCell(NamedTuple):
-    """A number in a table: how it reads, what it is sorted by, and whether it is the best."""
+    """A cell of a table: its text, the value it is sorted by, and whether it is the best."""
 
     text: str
     value: float | None = None
@@ -21,12 +21,12 @@ class PageRow(NamedTuple):
     """An experiment with its seeds.
 
     Attributes:
-        row: of the board.
+        row: the row of the leaderboard.
         notes: the numbers of its notes below the table.
         seeds: seed and page of each run.
         recall: a cell for each K.
-        features: those of the pooled features below the embedding, where they were measured.
-        paper: what the paper reports, with how far the row is above it; empty if nothing.
+        features: the same for the pooled features before the embedding layer, if measured.
+        paper: the numbers of the paper, with the difference of the row; empty if there are none.
     """
 
     row: Row
@@ -38,7 +38,7 @@ class PageRow(NamedTuple):
 
 
 class BoardTable(NamedTuple):
-    """A board as a page shows it."""
+    """A leaderboard as a page shows it."""
 
     board: Board
     notes: list[str]
@@ -46,21 +46,21 @@ class BoardTable(NamedTuple):
 
 
 def table(board: Board) -> BoardTable:
-    """Return the cells of a board; the best are among those that are comparable with most."""
+    """Return the cells of a leaderboard; only rows under the most common conditions can be best."""
     unlike = conditions.notes([row.results[0] for row in board.rows])
     alike = [row for row, why in zip(board.rows, unlike, strict=True) if not why]
     best = {
         k: max((row.recall[k].mean for row in alike if k in row.recall), default=None)
         for k in board.ks
     }
-    told = [
+    whys = [
         [note for note in (why, row.note) if note]
         for row, why in zip(board.rows, unlike, strict=True)
     ]
-    notes = list(dict.fromkeys(note for own in told for note in own))
+    notes = list(dict.fromkeys(note for own in whys for note in own))
     lines = [
         _line(row, board.ks, best if row in alike else {}, [notes.index(note) + 1 for note in own])
-        for row, own in zip(board.rows, told, strict=True)
+        for row, own in zip(board.rows, whys, strict=True)
     ]
     return BoardTable(board, notes, lines)
 

@@ -12,7 +12,7 @@ from zoo.base import ImageDataset
 from zoo.report.output import Output
 
 SIDE = 96  # pixels
-_TINY = 48  # images up to this side are kept as they are, without loss
+_TINY = 48  # images up to this side are stored without loss
 
 
 class Thumbnails:
@@ -23,8 +23,8 @@ class Thumbnails:
         output: the report.
 
     Attributes:
-        folder: where they are, from the root of the report.
-        suffix: how their names end; before it stands the index of the image.
+        folder: their folder, relative to the report.
+        suffix: the ending of their names, which are the indices of the images.
     """
 
     def __init__(self, dataset: ImageDataset, output: Output) -> None:
@@ -34,14 +34,14 @@ class Thumbnails:
         self.suffix = ".png" if max(dataset[0][0].size) <= _TINY else ".jpg"
 
     def path(self, index: int) -> str:
-        """Return where the thumbnail of an image is, from the root of the report."""
+        """Return the path of an image's thumbnail, relative to the report."""
         return f"{self.folder}/{index}{self.suffix}"
 
     def make(self, indices: Iterable[int]) -> None:
-        """Write the thumbnails of some images that are not there yet.
+        """Write the missing thumbnails of some images.
 
         Raises:
-            UserError: if an image cannot be read, or a thumbnail not be written.
+            UserError: if an image cannot be read, or a thumbnail cannot be written.
         """
         names = {index: self.path(index) for index in sorted(indices)}
         missing = [index for index, name in names.items() if not self.output.has(name)]

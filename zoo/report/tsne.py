@@ -1,4 +1,4 @@
-"""A map of the test embedding: t-SNE, the same at every call."""
+"""A map of the test embedding by t-SNE; the same input gives the same map."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ _FEWEST = 5
 
 
 def sample(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return the indices of ``count`` images, of each class about the same share, in order.
-
-    All images, if there are no more than that.
-    """
+    """Return sorted indices of ``count`` images, about the same share of each class; or of all."""
     if len(labels) <= count:
         return np.arange(len(labels))
     random = np.random.default_rng(SEED)
     place = np.empty(len(labels))
-    for label in np.unique(labels):  # spread each class evenly over 0..1, then cut all there
+    for label in np.unique(labels):  # spread each class evenly over 0..1, then take the lowest
         own = random.permutation(np.flatnonzero(labels == label))
         place[own] = (np.arange(len(own)) + random.random()) / len(own)
     return np.sort(np.argsort(place, kind="stable")[:count])
 
 
 def project(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a place (N, 2) for each embedding, by the cosine that it is searched with.
+    """Return a place (N, 2) for each embedding, by cosines as in retrieval.
 
     Raises:
-        UserError: if there are too few, or all are the same.
+        UserError: if there are too few embeddings, or all are the same.
     """
     from sklearn.manifold import TSNE
 
@@ -48,11 +45,11 @@ def project(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def with_room(places: NDArray[np.float32], share: float) -> list[int]:
-    """Return items whose pictures do not cover each other, first come first served.
+    """Return items whose pictures do not cover each other, chosen in order.
 
     Args:
-        places: (N, 2) of the map.
-        share: of a picture's side in that of the map.
+        places: (N, 2) on the map.
+        share: the side of a picture as a share of the side of the map.
     """
     spread = np.ptp(places, axis=0)
     grid = (places - places.min(0)) / np.where(spread == 0, 1, spread) / share

@@ -1,6 +1,7 @@
 """The folder of a run: what is written, when, and how it is read back.
 
 - ``folder``: :class:`RunFolder`
+- ``checkpoint``, ``metrics``, ``queries``: reading its files; they may be damaged
 - ``records``: what ``result.json`` and ``validation.json`` must hold
 - ``identity``: digests that tie the files of a run together
 - ``plugins``: the plugins that a run was made with

@@ -1,4 +1,4 @@
-"""How a run was chosen on held-out classes, in words; from what its record says of it."""
+"""How a run was chosen on held-out classes, in words, from its record."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 def note(records: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return how an experiment was chosen; None if no classes were held back.
-
-    Args:
-        records: of its runs, one for each seed.
-    """
+    """Return how the runs of an experiment were chosen; None if no classes were held out."""
     validation = records[0].get("validation")
     if validation is None:
         return None
@@ -27,12 +23,12 @@ def note(records: Sequence[Mapping[str, Any]]) -> str | None:
     if records[0].get("selection"):
         chosen.append(settings(records[0]["selection"]))
     if not chosen:
-        return f"trained without {classes}, on which nothing was chosen"
+        return f"trained without {classes}; nothing was chosen on them"
     return f"chosen on {classes}: {'; '.join(chosen)}"
 
 
 def settings(selection: Mapping[str, Any]) -> str:
-    """Return the settings that were chosen, each with the values that there were to choose of."""
+    """Return the chosen settings, each with the values that it was chosen from."""
     return "; ".join(
         f"{key}={selection['settings'].get(key, 'none')} of {', '.join(values)}"
         for key, values in selection["among"].items()
@@ -40,9 +36,9 @@ def settings(selection: Mapping[str, Any]) -> str:
 
 
 def on_all_classes(config: Config, source: str, iteration: int, seeds: Sequence[int] = ()) -> str:
-    """Return the command that trains a config, as long as was best, with nothing held back.
+    """Return the command that trains on all classes, for the best number of iterations.
 
-    The learning rates are those of the first so many iterations, not of a shorter schedule.
+    The learning rates are the beginning of the original schedule, not a shorter schedule.
     """
     command = ["zoo", "run", source, "evaluate.validation=null"]
     if config.evaluate.every is not None:

@@ -18,12 +18,11 @@ def find(text: str, directory: str | Path = "runs") -> list[RunFolder]:
 
     Args:
         text: what :meth:`RunFolder.find` takes; or the name of an experiment, ``<config>-<digest>``
-            or the beginning of it, in ``directory`` or behind the folder that it is in.
-        directory: where to look for what is named without a folder.
+            or the beginning of it, in ``directory`` or with the path of its folder.
+        directory: where to look for names without a folder.
 
     Raises:
-        UserError: if there is no such run, if there are several experiments, or if nothing of it is
-            finished.
+        UserError: if there is no such run, several experiments match, or no run is finished.
     """
     path = Path(text)
     place, name = (path.parent, path.name) if len(path.parts) > 1 else (Path(directory), str(path))
@@ -38,9 +37,9 @@ def find(text: str, directory: str | Path = "runs") -> list[RunFolder]:
 
 
 def _experiments(place: Path, beginning: str) -> dict[str, list[RunFolder]]:
-    """Return the runs of each experiment in a folder whose name begins so.
+    """Return the runs of each experiment in a folder whose name begins with a text.
 
-    If one is called exactly that, with its digest or without, the others are not meant.
+    If the text is the whole name of one, with or without its digest, only that one is returned.
     """
     found: dict[str, list[RunFolder]] = {}
     exact: dict[str, list[RunFolder]] = {}
@@ -63,7 +62,7 @@ def _finished(text: str, runs: list[RunFolder]) -> list[RunFolder]:
     if not finished:
         what = f"{runs[0].path}: the run is not finished" if len(runs) == 1 else f"{text}: no run"
         what += "" if len(runs) == 1 else f" of {len(runs)} is finished"
-        raise UserError(printable(f"{what}; the command that began it goes on with it"))
+        raise UserError(printable(f"{what}; the command that started it resumes it"))
     left = [run.path.name for run in runs if not run.finished]
     if left:
         warnings.warn(printable(f"not finished, left out: {', '.join(left)}"), stacklevel=3)

@@ -1,8 +1,8 @@
 """The run folder: what is written, when, and how it is read back.
 
-Every file is written whole or not at all, so that whatever kills a run leaves either the old one or
-the new one. ``result.json`` comes last: a folder that has one is a finished run. A run that
-competes with others on held-out classes ends with ``validation.json``, unless it is chosen.
+Every file is written whole or not at all, so a run that is killed leaves either the old file or the
+new one. ``result.json`` comes last: a folder that has one is a finished run. A run that competes
+with others on held-out classes ends with ``validation.json``, unless it is chosen.
 
 Both records hold the digests of the files that belong to them, and every file is compared with its
 digest when it is read, see :mod:`zoo.runs.identity`.
@@ -13,9 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
-import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,19 +23,15 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from zoo.config import loading
-from zoo.config.schema import MOST_ITERATIONS, Config
-from zoo.errors import UserError, did_you_mean, one_of, out_of_memory
-from zoo.runs import identity
-from zoo.runs.records import CandidateRecord, ResultRecord, TrainedRecord, no_result
+from zoo.config.schema import Config
+from zoo.errors import UserError, did_you_mean, one_of
+from zoo.runs import checkpoint, identity, metrics, queries, records
+from zoo.runs.records import CandidateRecord, ResultRecord
 from zoo.support import yaml
 from zoo.support.checked import checked
 from zoo.support.files import (
     check_regular,
-    check_stored,
     is_run,
-    read_array,
-    read_json,
-    read_text,
     replace_file,
     writing,
 )
@@ -53,16 +47,16 @@ RESULT = "result.json"
 VALIDATION = "validation.json"
 CHECKPOINT = "checkpoint.pt"
 RANKS = "ranks.npy"
-LABELS = "labels.npy"  # of the same queries
-EMBEDDINGS = "embeddings.npz"  # of the test split, once somebody asked for them
+LABELS = "labels.npy"  # the classes of the same queries
+EMBEDDINGS = "embeddings.npz"  # of the test split, if a command needed them
 LOCK = ".lock"
-LOG = "log.txt"  # of a process that failed
-_BELONGING = (CONFIG, CHECKPOINT, RANKS, LABELS)  # to a result
+LOG = "log.txt"  # output of a process that failed
+_BELONGING = (CONFIG, CHECKPOINT, RANKS, LABELS)  # files that belong to a result
 _FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LABELS, EMBEDDINGS, LOG)
 
 
 class BusyError(UserError):
-    """Another process is at the run."""
+    """Another process is working on the run."""
 
 
 class RunFolder:
@@ -71,7 +65,7 @@ class RunFolder:
     @checked
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._written: dict[str, str] = {}  # digests of files that belong to a record, by name
+        self._written: dict[str, str] = {}  # name -> digest, of files that belong to a record
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "not finished"
@@ -80,18 +74,18 @@ class RunFolder:
     @classmethod
     @checked
     def of(cls, config: Config) -> RunFolder:
-        """Return the folder that a config's run has."""
+        """Return the folder of a config's run."""
         return cls(Path(config.output) / config.run_name())
 
     @classmethod
     @checked
     def find(cls, run: str | Path, directory: str | Path = "runs") -> RunFolder:
-        """Return the folder of a run that is named in any way that says which one it is.
+        """Return the folder of a run, from any name that identifies it.
 
         Args:
-            run: a folder of a run, the name of one in ``directory``, or the beginning of one name
-                there, such as ``"ice_glyphs"``.
-            directory: the folder of runs in which names are looked up.
+            run: a run folder, the name of one in ``directory``, or the beginning of one name there,
+                such as ``"ice_glyphs"``.
+            directory: the folder in which names are looked up.
 
         Raises:
             UserError: if there is no such run, or several.
@@ -115,21 +109,21 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended and left its result."""
+        """Whether the run has a result."""
         return (self.path / RESULT).is_file()
 
     @property
     def validated(self) -> bool:
-        """Whether the run has been trained and measured on held-out classes, to be chosen or not.
+        """Whether the folder has a record of held-out classes, by which the run may be chosen.
 
-        A finished run may have been as well; :meth:`candidate` tells.
+        A finished run may have it in its result instead, see :meth:`candidate`.
         """
         return (self.path / VALIDATION).is_file()
 
     @property
     def finished_message(self) -> str:
-        """What is said instead of running it again."""
-        return f"{self.path} is finished; its result (--restart forgets it and trains anew):"
+        """The message that is printed instead of running it again."""
+        return f"{self.path} is finished; its result (--restart deletes it and trains again):"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -137,8 +131,8 @@ class RunFolder:
 
         Raises:
             BusyError: if another process has it.
-            UserError: if the folder cannot be written, or has something else than a file where the
-                run has one.
+            UserError: if the folder cannot be written, or something that is not a file is in the
+                place of a file of the run.
         """
         with writing(self.path):
             try:
@@ -146,10 +140,10 @@ class RunFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 lock.acquire()
             except Timeout as error:
-                raise BusyError(f"{self.path}: another process is at this run") from error
+                raise BusyError(f"{self.path}: another process is working on this run") from error
         try:
             self._check_places()
-            for left_over in self.path.glob(".*.tmp"):  # of a process that was killed
+            for left_over in self.path.glob(".*.tmp"):  # from a process that was killed
                 if left_over.is_file():
                     with writing(left_over):
                         left_over.unlink()
@@ -159,43 +153,35 @@ class RunFolder:
             lock.release()
 
     def _drop_if_empty(self) -> None:
-        """Remove a folder of a run that could not begin: it would look like one that did.
+        """Remove the folder of a run that could not begin: it would look like one that did.
 
-        A config alone, and metrics without a line, are what one has that fails in its first step.
+        A run that fails in its first step leaves only a config and empty metrics.
         """
         with suppress(OSError):
             sizes = {path.name: path.stat().st_size for path in self.path.iterdir()}
             if sizes.keys() <= {CONFIG, METRICS, LOCK} and not sizes.get(METRICS):
-                for name in sorted(sizes, reverse=True):  # the lock is the last
+                for name in sorted(sizes, reverse=True):  # the lock last
                     (self.path / name).unlink()
                 self.path.rmdir()
 
     def _check_places(self) -> None:
-        """Refuse at once what could not be written after all of the training."""
+        """Refuse at the start what would prevent writing a file after hours of training."""
         for path in (self.path / name for name in (CONFIG, *_FILES)):
             if os.path.lexists(path) and not path.is_file():
                 what = "a folder" if path.is_dir() else "something else"
                 raise UserError(
-                    f"{path}: the run has a file of that name, here is {what}; move it away"
+                    f"{path}: the run has a file of that name, but this is {what}; move it away"
                 )
 
     def clear(self) -> None:
-        """Forget the run that is in the folder.
-
-        Raises:
-            UserError: if something else is in the way.
-        """
+        """Delete the run in the folder, but not its config; raise a UserError if that fails."""
         self._written.clear()
         for name in _FILES:
             with writing(self.path / name):
                 (self.path / name).unlink(missing_ok=True)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file whole or not at all; remember its digest, if a record is to hold it.
-
-        Raises:
-            UserError: if that is impossible: no space, no permission.
-        """
+        """Write a file whole or raise a UserError; remember its digest if a record will hold it."""
         if name in _BELONGING:
             self._written[name] = hashlib.sha256(data).hexdigest()
             self._forget(name, self._written[name])
@@ -203,14 +189,14 @@ class RunFolder:
             replace_file(self.path / name, lambda file: file.write(data))
 
     def _forget(self, name: str, digest: str) -> None:
-        """Take the digest of a file out of the record of held-out classes, if it gets another one.
+        """Remove the digest of a file from the record of held-out classes, if the file changes.
 
-        So it is where a network that was lost is trained again, or a run is chosen that is measured
-        on another device.
+        This happens if a lost network is trained again, or a chosen run is measured on another
+        device.
         """
         if not self.validated:
             return
-        record = self._read(VALIDATION, CandidateRecord)
+        record = records.read(self.path / VALIDATION, CandidateRecord)
         files: dict[str, str] = record.get(identity.FILES, {})
         if files.get(name, digest) != digest:
             others = {other: kept for other, kept in files.items() if other != name}
@@ -218,88 +204,36 @@ class RunFolder:
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         """Write the checkpoint; it loads with ``weights_only=True``."""
-        import torch
-
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        self.write(CHECKPOINT, buffer.getvalue())
+        self.write(CHECKPOINT, checkpoint.encoded(state))
 
     def load_checkpoint(self, mmap: bool = False) -> dict[str, Any] | None:
-        """Return the checkpoint, on the CPU; None where there is none.
+        """Return the checkpoint, on the CPU; None if there is none.
 
         Args:
-            mmap: read from the disk only what is looked at, and do not look for damage.
+            mmap: read only the parts that are used, without a check for damage.
 
         Raises:
-            UserError: if the file is there but no checkpoint, or no longer what was written.
+            UserError: if the file is not a checkpoint, or no longer what was written.
         """
-        state = self._state(mmap)
+        state = checkpoint.read(self.path / CHECKPOINT, mmap)
         if state is not None and not mmap:
             self._check_digest(CHECKPOINT)
         return state
 
-    def _state(self, mmap: bool) -> dict[str, Any] | None:
-        """Return the checkpoint, whichever run it is of."""
-        import torch
-
-        path = self.path / CHECKPOINT
-        if not path.is_file():
-            return None
-        try:
-            check_stored(path)
-            if not mmap:
-                _check_sums(path)
-            state: dict[str, Any] = torch.load(
-                path, map_location="cpu", weights_only=True, mmap=mmap
-            )
-            if not _is_count(state["iteration"]):
-                raise ValueError("no such iteration")
-        except Exception as error:
-            if out_of_memory(error):
-                raise
-            raise UserError(
-                f"{path}: not a checkpoint that can be read ({type(error).__name__}); "
-                "start again with --restart"
-            ) from error
-        return state
-
     def reached(self) -> int:
-        """Return the iteration of the checkpoint; 0 where there is none.
-
-        Raises:
-            UserError: if the file is there but no checkpoint.
-        """
+        """Return the checkpoint's iteration; 0 without one. Raise a UserError if it is damaged."""
         state = self.load_checkpoint(mmap=True)
         return 0 if state is None else int(state["iteration"])
 
     def append(self, record: dict[str, Any]) -> None:
-        """Append a line to the metrics.
-
-        Raises:
-            UserError: if that is impossible: no space, no permission.
-        """
+        """Append a line to the metrics; raise a UserError if the file cannot be written."""
         path = self.path / METRICS
         with writing(path), path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of the metrics; what is damaged or was cut short is left out."""
-        path = self.path / METRICS
-        try:
-            text = read_text(path, errors="replace") if path.is_file() else ""
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-        records = []
-        for line in text.splitlines():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if not isinstance(record, dict) or not _is_count(record.get("iteration")):
-                continue
-            if record["iteration"] <= MOST_ITERATIONS and _is_finite(record):
-                records.append(record)
-        return records
+        """Return the lines of the metrics, without those that are damaged or incomplete."""
+        return metrics.read(self.path / METRICS)
 
     def rewind(self, iteration: int) -> None:
         """Drop the metrics after an iteration: they are about to be measured again."""
@@ -307,12 +241,12 @@ class RunFolder:
         self.write(METRICS, "".join(kept).encode())
 
     def network(self, config: Config) -> dict[str, Any] | None:
-        """Return the checkpoint of a run, which must be of this config; None where there is none.
+        """Return the checkpoint, which must be of this config; None if there is none.
 
         Raises:
             UserError: the checkpoint is damaged, or of another run.
         """
-        state = self._state(mmap=False)
+        state = checkpoint.read(self.path / CHECKPOINT)
         if state is None:
             return None
         of, mine = state.get("run"), identity.of_run(config)
@@ -322,7 +256,7 @@ class RunFolder:
         return state
 
     def config(self) -> Config:
-        """Return the config that the run keeps, to use its network; no component is looked up.
+        """Return the config in the folder, to use the network; no component is looked up.
 
         Raises:
             UserError: the file cannot be read, or is not of this run.
@@ -336,10 +270,9 @@ class RunFolder:
         return loading.load_run(path)
 
     def finish(self, result: dict[str, Any], ranks: Any, labels: Any) -> dict[str, Any]:
-        """Write ranks and labels of the queries, then the result, which marks it as finished.
+        """Write ranks and labels of the queries, then the result, which marks the run as finished.
 
-        Returns:
-            the result, as it was written: with the digests of all files that belong to it.
+        Returns the result as it was written, with the digests of all files that belong to it.
         """
         import numpy as np
 
@@ -353,51 +286,29 @@ class RunFolder:
         """Return r(q) of each test query of a finished run, see :mod:`zoo.evaluate`.
 
         Raises:
-            UserError: if the file is not there, or is not that.
+            UserError: if the file is missing or invalid.
         """
-        path = self.path / RANKS
         self._check_digest(RANKS)
-        try:
-            ranks: NDArray[np.int32] = _integers(path, "int32")
-            if (ranks < 1).any():
-                raise ValueError("not ranks")
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{path}: missing; it is in the folder of every finished run, beside {RESULT}"
-            ) from error
-        except Exception as error:  # of a damaged file NumPy says anything
-            raise UserError(
-                printable(f"{path}: not the ranks of a run; run again with --restart ({error})")
-            ) from error
-        return ranks
+        return queries.ranks(self.path / RANKS)
 
     def labels(self) -> NDArray[np.int64] | None:
         """Return the class of each test query; None for a run that did not keep them.
 
         Raises:
-            UserError: if the file is not that.
+            UserError: if the file is invalid.
         """
-        path = self.path / LABELS
         self._check_digest(LABELS)
-        try:
-            labels: NDArray[np.int64] = _integers(path, "int64")
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # of a damaged file NumPy says anything
-            raise UserError(
-                printable(f"{path}: not the labels of a run; it may be deleted ({error})")
-            ) from error
-        return labels
+        return queries.labels(self.path / LABELS)
 
     def add_measures(self, measures: dict[str, float], how: dict[str, Any]) -> None:
-        """Note in the result what was measured after the fact.
+        """Add measures to the result that were made after the run ended.
 
         Args:
             measures: value by name.
-            how: what is to be known of them, beside them in the result.
+            how: how they were measured; goes beside them into the result.
 
         Raises:
-            UserError: if another process is at the run, or it is not finished.
+            UserError: if another process is working on the run, or it is not finished.
         """
         with self.locked():
             result = self.result()
@@ -405,77 +316,75 @@ class RunFolder:
             self._write_record(RESULT, {**result, "measures": together, **how})
 
     def finish_validation(self, candidate: dict[str, Any]) -> dict[str, Any]:
-        """Write what held-out classes say of the run, which waits for being chosen.
+        """Write the results on held-out classes; the run then waits to be chosen.
 
         When the run is chosen, its config is written again, perhaps for another device; the record
-        then holds no digest of it any more.
+        then no longer holds the digest of the config.
         """
         return self._write_record(VALIDATION, self._with_digests(candidate, [CONFIG, CHECKPOINT]))
 
     def select(self, selection: dict[str, Any]) -> None:
-        """Note that the run was chosen, and among what.
+        """Record that the run was chosen, and among which settings.
 
         Raises:
-            UserError: if another process is at it, or the file is no record of a run.
+            UserError: if another process is working on it, or the file is not the record of a run.
         """
         with self.locked():
             for name, model in ((VALIDATION, CandidateRecord), (RESULT, ResultRecord)):
-                record = self._read(name, model) if (self.path / name).is_file() else None
+                record = (
+                    records.read(self.path / name, model) if (self.path / name).is_file() else None
+                )
                 if record is not None and record.get("selection") != selection:
                     self._write_record(name, {**record, "selection": selection})
 
     def settings(self) -> dict[str, Any]:
-        """Return what the config beside the result asks for; nothing where it cannot be read.
+        """Return the settings of the config beside the result; empty if it cannot be read.
 
-        For results that do not hold their settings, as they did not always.
+        For old results, which do not hold their settings.
         """
         tree = yaml.read(self.path / CONFIG, CONFIG, [])
         if tree is None or not isinstance(tree.value, dict):
             return {}
         try:
             return Config.model_validate(tree.plain()).settings()
-        except ValidationError:  # of a version with other keys
+        except ValidationError:  # from a version with other keys
             return {}
 
     def result(self, config: Config | None = None) -> dict[str, Any]:
-        """Return what a finished run left.
+        """Return the result of a finished run.
 
         Args:
-            config: of the run that is meant; by default the folder may be of any run.
+            config: of the expected run; by default any run is accepted.
 
         Raises:
-            UserError: if the file is no result, not what the run wrote, or of another run.
+            UserError: if the file is not a result, not what the run wrote, or of another run.
         """
-        result = self._read(RESULT, ResultRecord)
+        result = records.read(self.path / RESULT, ResultRecord)
         self._compare(CONFIG, result)
         self._check_run(RESULT, result, config)
         return result
 
     def candidate(self, config: Config | None = None) -> dict[str, Any]:
-        """Return what held-out classes say of a run, finished or not.
+        """Return the results of a run on held-out classes, whether it is finished or not.
 
         Args:
-            config: of the run that is meant; by default the folder may be of any run.
+            config: of the expected run; by default any run is accepted.
 
         Raises:
-            UserError: if they say nothing, or are of another run.
+            UserError: if there are none, or they are of another run.
         """
         if self.finished:
             self.result(config)
-            return self._read(RESULT, CandidateRecord)
-        candidate = self._read(VALIDATION, CandidateRecord)
+            return records.read(self.path / RESULT, CandidateRecord)
+        candidate = records.read(self.path / VALIDATION, CandidateRecord)
         self._check_run(VALIDATION, candidate, config)
         self._compare(CONFIG, candidate)
         if candidate.get(identity.FILES):
-            self._check_config(candidate)
+            self._check_run(VALIDATION, candidate, self.config())
         return candidate
 
-    def _check_config(self, candidate: dict[str, Any]) -> None:
-        """Refuse a record of held-out classes that is of another run than the config beside it."""
-        self._check_run(VALIDATION, candidate, self.config())
-
     def _check_run(self, name: str, record: dict[str, Any], config: Config | None) -> None:
-        """Refuse a record that is of another run than the one which is meant."""
+        """Refuse a record of another run than the expected one."""
         mine = config and identity.of_run(config)
         if mine and not identity.same_run(record, mine):
             raise self._of_another(name, record["run"], mine["name"])
@@ -489,24 +398,20 @@ class RunFolder:
         )
 
     def _with_digests(self, record: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        """Return a record with the digests of its files: of what was written, if that was here."""
+        """Return a record with the digests of its files, as written if that was done here."""
         found = identity.digests(self.path, [name for name in names if name not in self._written])
         written = {name: self._written[name] for name in names if name in self._written}
         return {**record, identity.FILES: found | written}
 
     def _check_digest(self, name: str) -> None:
-        """Refuse a file that is not the one which the record of the run is of.
-
-        Raises:
-            UserError: it is another one, or the record cannot be read.
-        """
+        """Raise a UserError if a file does not belong to the record of the run."""
         for record, model in ((RESULT, ResultRecord), (VALIDATION, CandidateRecord)):
             if (self.path / record).is_file():
-                self._compare(name, self._read(record, model))
+                self._compare(name, records.read(self.path / record, model))
                 return
 
     def _compare(self, name: str, record: dict[str, Any]) -> None:
-        """Compare a file, if it is there, with the digest that a record has of it."""
+        """Compare a file, if it exists, with its digest in a record."""
         expected = record.get(identity.FILES, {}).get(name)
         if expected is None or not os.path.lexists(self.path / name):
             return
@@ -518,9 +423,8 @@ class RunFolder:
         if found != expected:
             raise UserError(
                 printable(
-                    f"{self.path / name}: not the file that the run wrote beside its record, which "
-                    f"is of {record['run']}: damaged, edited or of another run; "
-                    f"{identity.WHAT_TO_DO}"
+                    f"{self.path / name}: not the file that the run wrote: damaged, edited or of "
+                    f"another run than {record['run']}; {identity.WHAT_TO_DO}"
                 )
             )
 
@@ -529,60 +433,11 @@ class RunFolder:
         self.write(name, (json.dumps(record, indent=2) + "\n").encode())
         return record
 
-    def _read(self, name: str, model: type[TrainedRecord]) -> dict[str, Any]:
-        path = self.path / name
-        try:
-            record: dict[str, Any] = read_json(path)
-            json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
-            model.model_validate(record)
-            identity.check_seal(record)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))[:60] or "all of it"
-            raise no_result(path, f"{where}: {first['msg']}") from error
-        except UnicodeEncodeError as error:
-            raise no_result(path, "a text in it has half of a character") from error
-        except (OSError, ValueError, RecursionError) as error:
-            raise no_result(path, error) from error
-        return record
-
-
-def _integers(path: Path, kind: str) -> Any:
-    """Return a row of integers that was kept; raise anything if it is none."""
-    found = read_array(path)
-    if found.dtype != kind or found.ndim != 1:
-        raise ValueError(f"no row of {kind}")
-    return found
-
-
-def _is_finite(record: dict[str, Any]) -> bool:
-    """Tell whether all its numbers are some that can be drawn."""
-    try:
-        return all(math.isfinite(x) for x in record.values() if isinstance(x, int | float))
-    except OverflowError:  # of a whole number
-        return False
-
 
 def _no_run(run: str, directory: str, names: list[str]) -> str:
-    """Return what to say of a run that is not there."""
+    """Return the message about a run that does not exist."""
     if names:
         near = did_you_mean(run, names)
         there = near or f"; there are {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
-        return f"{run}: no folder of a run, and none in {directory} is called so{there}"
-    return f"{run}: no folder of a run; zoo run makes one in {directory}, and names it"
-
-
-def _check_sums(path: Path) -> None:
-    """Compare each part of a checkpoint with its checksum, at which torch does not look.
-
-    Raises:
-        ValueError: one of them differs.
-    """
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise ValueError(f"{damaged} is damaged")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return f"{run}: not a run folder, and not the name of one in {directory}{there}"
+    return f"{run}: not a run folder; zoo run makes one in {directory} and prints its name"

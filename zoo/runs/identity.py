@@ -1,7 +1,7 @@
-"""Whether the files of a run are those that it wrote: digests of files, of records, and names.
+"""Check that the files of a run are those that it wrote: digests of files and records, names.
 
 They guard against accidents and mix-ups: a flipped bit, a file copied from another run, an edited
-number. They are no defence against somebody who makes the digests anew.
+number. They are no defence against somebody who computes the digests again.
 """
 
 from __future__ import annotations
@@ -16,42 +16,34 @@ from zoo.config.schema import Config
 from zoo.support.files import file_digest
 
 FILES = "files"  # in a record: the SHA-256 of each file that belongs to it, by name
-SEAL = "seal"  # in a record: the SHA-256 of all the rest of it
-WHAT_TO_DO = "bring the file back, or run again with --restart"
+SEAL = "seal"  # in a record: the SHA-256 of the rest of it
+WHAT_TO_DO = "restore the file, or run again with --restart"
 
 
 def seal(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record, as JSON gives it back, with the digest of all that it says."""
+    """Return a record, as JSON reads it back, with the digest of its content."""
     content = json.loads(json.dumps({k: value for k, value in record.items() if k != SEAL}))
     return {**content, SEAL: _digest_of(content)}
 
 
 def check_seal(record: Mapping[str, Any]) -> None:
-    """Refuse a record that is no longer what was sealed; one of before there were seals passes.
-
-    Raises:
-        ValueError: it was changed.
-    """
+    """Raise a ValueError if a record was changed after it was sealed; old records have no seal."""
     if (SEAL in record or FILES in record) and record != seal(record):
         raise ValueError("it is no longer what the run wrote")
 
 
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the digest of each of some files that is there, by name.
-
-    Raises:
-        OSError: one cannot be read.
-    """
+    """Return the digests of those files that exist, by name; raise an OSError if that fails."""
     return {name: file_digest(folder / name) for name in names if (folder / name).is_file()}
 
 
 def of_run(config: Config) -> dict[str, Any]:
-    """Return what a checkpoint keeps of its run: which experiment it is, with which seed."""
+    """Return what a checkpoint says about its run: the experiment and the seed."""
     return {"name": config.run_name(), "digest": config.digest(), "seed": config.seed}
 
 
 def same_run(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether two are of one run, whatever it is called; each has ``digest`` and ``seed``."""
+    """Return whether two are of one run, by their ``digest`` and ``seed``; names may differ."""
     return all(one.get(key) == other.get(key) for key in ("digest", "seed"))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from zoo.errors import UserError
+from zoo.runs import identity
 from zoo.support import yaml
+from zoo.support.files import read_json
 from zoo.support.text import printable
 
 _NO_RESULT = "not the result of a run; delete it, or run again with --restart"
@@ -22,7 +25,7 @@ class _Part(BaseModel):
 
 
 def _shallow(data: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what is nested deeper than any config, before something recurses into it."""
+    """Refuse data nested deeper than any config, before something recurses into it."""
     level: list[Any] = [data]
     for _ in range(yaml.MAX_DEPTH):
         inner = [
@@ -62,7 +65,7 @@ class _Selection(_Part):
 
 
 class TrainedRecord(_Part):
-    """What is recorded of every run that has been trained, tested or not."""
+    """The record of every run that has been trained, tested or not."""
 
     run: str
     config: str
@@ -83,7 +86,7 @@ class TrainedRecord(_Part):
 
 
 class ResultRecord(TrainedRecord):
-    """What tables are made of; a result may have more."""
+    """The part of a result that tables use; a result may have more keys."""
 
     recall: dict[_K, _Share] = Field(min_length=1)
     recall_of_features: dict[_K, _Share] = {}
@@ -93,11 +96,29 @@ class ResultRecord(TrainedRecord):
 
 
 class CandidateRecord(TrainedRecord):
-    """What a choice is made by: a run that was measured on held-out classes, tested or not."""
+    """The part that choices use: a run that was measured on held-out classes, tested or not."""
 
     validation: _Validation
 
 
-def no_result(path: Path, why: object) -> UserError:
-    """Return what is said of a file; what a stranger's holds cannot steer a terminal."""
+def read(path: Path, model: type[TrainedRecord]) -> dict[str, Any]:
+    """Return a record; raise a UserError if it is not one, or not as the run wrote it."""
+    try:
+        record: dict[str, Any] = read_json(path)
+        json.dumps(record, ensure_ascii=False).encode()  # an escape may be half a character
+        model.model_validate(record)
+        identity.check_seal(record)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))[:60] or "the whole file"
+        raise _no_result(path, f"{where}: {first['msg']}") from error
+    except UnicodeEncodeError as error:
+        raise _no_result(path, "a text in it has half of a character") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _no_result(path, error) from error
+    return record
+
+
+def _no_result(path: Path, why: object) -> UserError:
+    """Return the error about a file; escaped, since a foreign file may hold control characters."""
     return UserError(printable(f"{path}: {_NO_RESULT} ({why})"))

@@ -1,7 +1,7 @@
 """Search among images.
 
-- ``index``: a folder of images -> an index; queries -> their nearest images
-- ``neighbours``: FAISS, its answers put in order in float64
-- ``folder``: the folder of an index, written and read
-- ``sheet``: queries and what was found, as a picture
+- ``index``: build an index of a folder of images; find the nearest images of queries
+- ``neighbours``: nearest neighbours by FAISS, sorted in float64
+- ``folder``: write and read the folder of an index
+- ``sheet``: draw queries and their hits as a contact sheet
 """

@@ -1,7 +1,7 @@
-"""The folder of an index: what is in it, written whole or not at all, read with suspicion.
+"""The folder of an index: its files, written atomically and checked when they are read.
 
-``meta.json`` names the two other files and holds their digests and a seal of itself. To replace it
-is the one step in which an index becomes another.
+``meta.json`` names the two other files and has their digests and a seal of itself. Replacing it is
+the single step in which a new index takes the place of an old one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zoo.support.files import (
 from zoo.support.text import printable
 
 META, _LOCK = "meta.json", ".meta.json.lock"
-_OLD_INDEX, _OLD_NAMES = "index.faiss", "names.json"  # as they were called before they had digests
+_OLD_INDEX, _OLD_NAMES = "index.faiss", "names.json"  # names from before there were digests
 _MOST_META, _MOST_NAMES = 1 << 20, 1 << 32  # bytes
 _OURS = re.compile(
     r"(index|names)-[0-9a-f]{16}\.(faiss|json)|index\.faiss|names\.json|meta\.json"
@@ -53,19 +53,19 @@ def _text(value: object) -> str:
     return value
 
 
-# Pydantic's own takes no names of files whose bytes are no text.
+# Pydantic's own str refuses file names that are not valid text.
 _Name = Annotated[str, PlainValidator(_text)]
 
 
 class OpenedFolder(_Part):
-    """Where something was when the index was made: in itself, and seen from the index."""
+    """Where a folder was when the index was made: its path, and the path from the index."""
 
     path: _Name
     relative: _Name
 
 
 class File(_Part):
-    """A file of the index; of an old index neither bytes nor digest are known."""
+    """A file of the index; an old index has neither bytes nor digest."""
 
     name: str = Field(pattern=r"^(index|names)(-[0-9a-f]{16})?\.(faiss|json)$")
     bytes: int | None = Field(ge=0)
@@ -80,7 +80,7 @@ class SourceRun(OpenedFolder):
 
 
 class About(_Part):
-    """What is known of an index before it is written."""
+    """The facts of an index before it is written."""
 
     version: str = Field(description="of metric-zoo")
     kind: Kind
@@ -90,32 +90,32 @@ class About(_Part):
     images: OpenedFolder
     run: SourceRun
     network: str = Field(description="digest of the network, see Trained.network_digest")
-    parameter: str = Field(description="that trades time for recall: nprobe, efSearch or none")
+    parameter: str = Field(description="trades time for recall: nprobe, efSearch or empty")
     value: Annotated[int, Field(ge=0)]
     recall_at_10: float | None = Field(
-        ge=0, le=1, description="against exact search; null: it is exact"
+        ge=0, le=1, description="against exact search; null: the index is exact"
     )
 
 
 class Meta(About):
-    """What ``meta.json`` holds, beside its seal."""
+    """The content of ``meta.json``, without its seal."""
 
     index: File
     names: File
 
 
 def place_of(path: Path, seen_from: Path) -> dict[str, str]:
-    """Return the fields of a Place."""
+    """Return the fields of an :class:`OpenedFolder`."""
     return {"path": str(path), "relative": os.path.relpath(path, seen_from.resolve())}
 
 
 def found_at(place: OpenedFolder, folder: Path) -> Path | None:
-    """Return where something is now: where it was, or in the same place as seen from the index."""
+    """Return where a folder is now: at its old path, absolute or relative to the index."""
     for path in (Path(place.path), folder.resolve() / place.relative):
         try:
             if path.is_dir():
                 return path.resolve()
-        except (OSError, ValueError):  # a name too long, or with a null byte
+        except (OSError, ValueError):  # the name is too long or has a null byte
             continue
     return None
 
@@ -123,19 +123,14 @@ def found_at(place: OpenedFolder, folder: Path) -> Path | None:
 def write(
     place: Path, names: list[str], neighbours: Neighbours, about: About, reporter: Reporter
 ) -> Meta:
-    """Write an index into its folder; until its last step, the one that is there stays.
+    """Write an index and return its facts; an existing index stays valid until the last step.
 
-    Waits for another process that writes it. Removes what of others is left in the folder.
-
-    Returns:
-        ``about``, with the files.
-
-    Raises:
-        UserError: it cannot be written, or something else is in the folder by now.
+    Waits for another process that writes it, and removes files of earlier builds. Raises a
+    UserError if it cannot be written, or something else has come into the folder.
     """
     try:
         with alone(place / META, reporter):
-            check_place(place)  # again: much may have happened meanwhile
+            check_place(place)  # again: it may have changed meanwhile
             try:
                 with writing(place):
                     return _write(place, names, neighbours, about)
@@ -146,7 +141,7 @@ def write(
 
 
 def _remove_empty(place: Path) -> None:
-    """Remove a folder that was made for an index which could not be written."""
+    """Remove the folder of an index that could not be written."""
     with suppress(OSError):
         if os.listdir(place) == [_LOCK]:  # noqa: PTH208
             (place / _LOCK).unlink()
@@ -169,14 +164,14 @@ def _file(path: Path) -> File:
 
 
 def _json(content: Any) -> bytes:
-    # ASCII: a name whose bytes are no text stays what it was.
+    # ASCII keeps names that are not valid text as they are.
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def _remove_others(place: Path) -> None:
-    """Remove the files of earlier builds and of those that did not get through."""
+    """Remove the files of earlier and of failed builds."""
     kept = {META, _LOCK}
-    with suppress(OSError, UserError):  # of a damaged index nothing is removed
+    with suppress(OSError, UserError):  # nothing is removed if the index is damaged
         if os.path.lexists(place / META):
             meta = read_meta(place)
             kept |= {meta.index.name, meta.names.name}
@@ -186,13 +181,7 @@ def _remove_others(place: Path) -> None:
 
 
 def read(place: Path, device: torch.device) -> tuple[Meta, list[str], Neighbours]:
-    """Return what is known of an index, its names and its vectors.
-
-    Digests are looked at before anything else is made of a file.
-
-    Raises:
-        UserError: there is none, or it is damaged.
-    """
+    """Return an index's facts, names and vectors; raise a UserError if it is missing or damaged."""
     meta = read_meta(place)
     try:
         if meta.index.sha256 is None:
@@ -202,7 +191,7 @@ def read(place: Path, device: torch.device) -> tuple[Meta, list[str], Neighbours
     except UserError:
         if read_meta(place) == meta:
             raise
-    return read(place, device)  # it was replaced in between
+    return read(place, device)  # it was replaced meanwhile
 
 
 def _unprotected(place: Path) -> str:
@@ -216,45 +205,36 @@ def _neighbours(path: Path, meta: Meta, device: torch.device) -> Neighbours:
     try:
         check_regular(path)
         if meta.index.sha256 is not None and file_digest(path) != meta.index.sha256:
-            raise damaged(path, "it is not the file that meta.json tells of")
+            raise damaged(path, "it is not the file that meta.json describes")
         neighbours = Neighbours.read(path, meta.kind, device)
     except OSError as error:
         raise damaged(path, error.strerror or str(error)) from error
     if (neighbours.count, neighbours.size) != (meta.count, meta.embedding_size):
-        raise damaged(path, "it is not the file that meta.json tells of")
+        raise damaged(path, "it is not the file that meta.json describes")
     neighbours.value = meta.value
     return neighbours
 
 
 def read_meta(place: Path) -> Meta:
-    """Return what is known of an index.
-
-    Raises:
-        UserError: there is none, or it is damaged.
-    """
+    """Return the facts of an index; raise a UserError if there is none, or it is damaged."""
     path = place / META
     shown = printable(str(place))
     try:
         return Meta.model_validate(_content(path))
     except FileNotFoundError as error:
-        raise UserError(f"{shown}: no index; zoo index makes one") from error
+        raise UserError(f"{shown}: has no index; zoo index makes one") from error
     except NotADirectoryError as error:
-        raise UserError(f"{shown}: a file; give the folder of an index") from error
+        raise UserError(f"{shown}: is a file; give the folder of an index") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "all of it"
+        where = ".".join(map(str, first["loc"])) or "the whole file"
         raise damaged(path, f"{where}: {first['msg']}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(path, str(error)) from error
 
 
 def _content(path: Path) -> Any:
-    """Return what ``meta.json`` holds, in the form of today, with its seal looked at.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is damaged.
-    """
+    """Return ``meta.json`` in the current format; raise a ValueError if its seal is wrong."""
     content = json.loads(read_bytes(path, _MOST_META))
     if not isinstance(content, dict):
         return content
@@ -263,25 +243,25 @@ def _content(path: Path) -> Any:
         files = {"index": _OLD_INDEX, "names": _OLD_NAMES}
         return content | {key: {"name": name, **unknown} for key, name in files.items()}
     if content != seal(content):
-        raise ValueError("it is no longer what was written")
+        raise ValueError("it was changed after it was written")
     return content
 
 
 def read_names(path: Path, meta: Meta) -> list[str]:
-    """Return the names; what leads out of the folder of images is refused."""
+    """Return the names; a name that leads out of the folder of images is refused."""
     known = meta.names
     try:
         data = read_bytes(path, _MOST_NAMES if known.bytes is None else known.bytes)
         if known.sha256 not in (None, hashlib.sha256(data).hexdigest()):
-            raise ValueError("it is not the file that meta.json tells of")
+            raise ValueError("it is not the file that meta.json describes")
         names = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(path, str(error)) from error
     if not isinstance(names, list) or len(names) != meta.count:
-        raise damaged(path, f"it does not hold {meta.count} names")
+        raise damaged(path, f"it does not have {meta.count} names")
     for name in names:
         if not isinstance(name, str) or "\0" in name or _leads_out(PurePosixPath(name)):
-            raise damaged(path, f"{str(name)[:60]!r} is no name of an image")
+            raise damaged(path, f"{str(name)[:60]!r} is not the name of an image")
     return names
 
 
@@ -290,29 +270,25 @@ def _leads_out(name: PurePosixPath) -> bool:
 
 
 def damaged(path: Path, why: str) -> UserError:
-    """Return what is said of a file that is not of an index."""
-    return UserError(printable(f"{path}: not of an index ({why}); build it again with zoo index"))
+    """Return the error for a file that does not belong to a valid index."""
+    return UserError(printable(f"{path}: damaged index ({why}); build it again with zoo index"))
 
 
 def check_place(place: Path) -> None:
-    """Refuse, before hours of work, a folder that an index could not be put into.
-
-    Raises:
-        UserError: it has other files, or cannot be written.
-    """
+    """Raise a UserError, before hours of work, if a folder has other files or cannot be written."""
     shown = printable(str(place))
     with writing(place):
         try:
-            there = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
-            strange = [n for n in there if not _OURS.fullmatch(n) or (place / n).is_dir()]
+            names = sorted(os.listdir(place)) if os.path.lexists(place) else []  # noqa: PTH208
+            strange = [n for n in names if not _OURS.fullmatch(n) or (place / n).is_dir()]
             if strange:
                 raise UserError(
                     printable(f"{shown}: has other files than an index, such as {strange[0]}")
                     + "; name a folder that is new, empty or an index"
                 )
-            if META in there and not _looks_like_one(place):
-                raise UserError(f"{shown}: has a {META} that is none of an index; move it away")
-            if META not in there and {_OLD_INDEX, _OLD_NAMES} & {*there}:
+            if META in names and not _looks_like_one(place):
+                raise UserError(f"{shown}: has a {META} that is not of an index; move it away")
+            if META not in names and {_OLD_INDEX, _OLD_NAMES} & {*names}:
                 raise UserError(
                     f"{shown}: has files that may be of an index, but no {META}; move them"
                 )
@@ -320,7 +296,7 @@ def check_place(place: Path) -> None:
                 raise UserError(f"{shown}: is a symbolic link; name the folder itself")
             _try_to_write(place)
         except NotADirectoryError as error:
-            raise UserError(f"{shown}: a file is there; name a folder") from error
+            raise UserError(f"{shown}: is a file; name a folder") from error
 
 
 def _try_to_write(place: Path) -> None:

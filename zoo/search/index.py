@@ -1,4 +1,4 @@
-"""Search among images: a folder of them becomes an index, and images find their neighbours in it.
+"""Search among images: build an index of a folder of images, and find similar images in it.
 
 ::
 
@@ -9,9 +9,9 @@
     for hit in index.search("query.jpg", k=10)[0]:
         print(hit.rank, hit.cosine, hit.path)
 
-An index is a folder of three files: ``meta.json`` (which run, which kind, how it was made, and the
-names and digests of the two others), ``index-*.faiss``, and ``names-*.json`` (the images, as paths
-from the folder that they are in).
+An index is a folder of three files: ``meta.json`` (the run, the kind, how it was made, and the
+names and digests of the other two files), ``index-*.faiss``, and ``names-*.json`` (the paths of the
+images within their folder).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Hit(NamedTuple):
 
     Attributes:
         rank: from 1.
-        name: the image, as a path from the folder that was indexed.
-        path: where it was then.
-        cosine: of its embedding and the query's.
-        itself: whether it is the very file that was searched with.
+        name: the path of the image within the folder that was indexed.
+        path: where the image is.
+        cosine: the cosine of its embedding and the query's.
+        itself: whether it is the file of the query.
     """
 
     rank: int
@@ -68,15 +68,15 @@ class Hit(NamedTuple):
 
 
 class Index:
-    """Images that can be searched among.
+    """A searchable index of images.
 
     Attributes:
-        folder: of the index.
-        names: the images, as paths from ``images``, sorted.
-        images: the folder that they were in.
-        meta: what is known of the index.
-        trials: of a new approximate index, the parameters tried and what each finds.
-        unreadable: of a new index, the files that were left out, and why.
+        folder: the folder of the index.
+        names: the sorted paths of the images within ``images``.
+        images: the folder of the images.
+        meta: the content of ``meta.json``.
+        trials: for a new approximate index, the parameters that were tried and their recall.
+        unreadable: for a new index, the files that were left out, and why.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class Index:
 
     @property
     def model(self) -> Trained:
-        """The network, which queries go through as well.
+        """The network, which embeds queries too.
 
         Raises:
-            UserError: its run is not there any more, or its network is another.
+            UserError: if its run is missing or has another network now.
         """
         if self._model is None:
             self._model = self._load(None)
@@ -120,15 +120,15 @@ class Index:
 
     @checked
     def use(self, run: str | Path) -> None:
-        """Take the network from a run, wherever it is now.
+        """Take the network from a run that was moved.
 
         Raises:
-            UserError: there is no such run, or its network is another than the index was made with.
+            UserError: if there is no such run, or the index was made with another network.
         """
         self._model = self._load(run)
 
     def __contains__(self, path: object) -> bool:
-        """Tell whether a file is one of the images."""
+        """Return whether a file is one of the images."""
         if not isinstance(path, str | os.PathLike):
             return False
         return self._position_of(Path(path)) is not None
@@ -141,23 +141,23 @@ class Index:
         *,
         exclude_self: bool = False,
     ) -> list[list[Hit]]:
-        """Return the images that look most like others, nearest first.
+        """Return the images that are most similar to queries, nearest first.
 
-        With a flat index these are exactly the nearest, in the order that :mod:`zoo.evaluate`
-        counts by; equal ones come by name.
+        A flat index gives exactly the nearest, in the order of :mod:`zoo.evaluate`; ties are sorted
+        by name.
 
         Args:
-            images: as a trained network takes them: paths, PIL images or arrays; one or several.
-            k: how many for each.
-            exclude_self: leave out the file that is searched with, known by its path. Without, it
-                comes first, with cosine 1.
+            images: one query or several: paths, PIL images or arrays.
+            k: neighbours per query.
+            exclude_self: leave out the query itself, recognised by its path. Otherwise it comes
+                first, with cosine 1.
 
         Returns:
-            a list for each image; shorter than ``k`` where the index has no more, or where an
-            approximate one does not find them.
+            a list for each query; shorter than ``k`` if the index has fewer images or an
+            approximate one finds fewer.
 
         Raises:
-            UserError: an image cannot be read, the run is not there any more, or ``k`` is below 1.
+            UserError: if an image cannot be read, the run is missing, or ``k`` is below 1.
         """
         given, _ = in_a_list(images)
         found = self.model(given)
@@ -173,7 +173,7 @@ class Index:
         paths: Sequence[Path | None] | None = None,
         exclude_self: bool = False,
     ) -> list[list[Hit]]:
-        """Return the same for embeddings (n, d), of any length, of the images in ``paths``."""
+        """Return the same as :meth:`search` for embeddings (n, d) of the images in ``paths``."""
         if k < 1:
             raise UserError(f"k is {k}; ask for 1 neighbour or more")
         embeddings = np.asarray(embeddings, np.float32)
@@ -205,7 +205,7 @@ class Index:
         ]
 
     def _position_of(self, path: Path | None) -> int | None:
-        """Return which of the images a file is; None if it is none of them."""
+        """Return the position of a file among the images; None if it is not one of them."""
         if path is None:
             return None
         for place in (path.resolve(), Path(os.path.abspath(path))):  # noqa: PTH100 keeps links
@@ -219,15 +219,15 @@ class Index:
         if run is None:
             run = found_at(self.meta.run, self.folder)
         if run is None:
-            gone = printable(f"{self.folder}: its run {self.meta.run.path} is not there any more")
-            raise UserError(f"{gone}; say where it is with --run")
+            missing = printable(f"{self.folder}: its run {self.meta.run.path} is missing")
+            raise UserError(f"{missing}; say where it is with --run")
         model = load(run, self._device)
         if model.network_digest() != self.meta.network:
             raise UserError(
                 printable(
-                    f"{self.folder}: was made with another network than {run} has now, so nothing "
-                    f"can be compared; it was that of {self.meta.run.name}, as it was then. Give "
-                    "--run, or build the index again with zoo index"
+                    f"{self.folder}: was made with another network than {run} has now, that of "
+                    f"{self.meta.run.name} at that time. Give another --run, or build the index "
+                    "again with zoo index"
                 )
             )
         return model
@@ -245,22 +245,22 @@ def build(
     max_pixels: Count = MAX_PIXELS,
     reporter: Reporter | None = None,
 ) -> Index:
-    """Index a folder of images: embed all of them, and make of that what can be searched.
+    """Build an index of a folder of images.
 
     Args:
         run: its folder, its name in ``runs/``, or the network itself.
-        images: a folder; images in folders of it count as well.
-        folder: where the index goes. An index that is there is replaced.
+        images: a folder; images in its subfolders are included.
+        folder: the folder of the index. An existing index is replaced.
         kind: "flat" compares with every image, and is exact; "hnsw" walks along a graph; "ivf"
-            looks into the nearest clusters only. "auto" is flat up to 100,000 images, then hnsw up
+            searches only the nearest clusters. "auto" is flat up to 100,000 images, then hnsw up
             to a million, then ivf.
-        device: auto, cpu, mps, cuda, or one GPU of several as cuda:0.
-        batch_size: images at a time.
-        max_pixels: larger images are left out.
-        reporter: where progress is told.
+        device: auto, cpu, mps, cuda, or one of several GPUs, such as cuda:0.
+        batch_size: images in a batch.
+        max_pixels: images with more pixels are skipped.
+        reporter: where progress is reported.
 
     Raises:
-        UserError: no such run or folder, no image that can be read, nowhere to write, no FAISS.
+        UserError: if the run, the images or FAISS is missing, or the index cannot be written.
     """
     reporter = reporter or Reporter()
     place = Path(folder)
@@ -288,13 +288,12 @@ def open(folder: str | Path, *, run: str | Path | None = None, device: str = "au
     """Return the index in a folder; its network is loaded when it is first needed.
 
     Args:
-        folder: that :func:`build` or ``zoo index`` made.
-        run: where its run is now; by default where it was, or in the same place as seen from the
-            index.
-        device: auto, cpu, mps, cuda, or one GPU of several as cuda:0.
+        folder: a folder that :func:`build` or ``zoo index`` wrote.
+        run: where its run is now; by default its old path, absolute or relative to the index.
+        device: auto, cpu, mps, cuda, or one of several GPUs, such as cuda:0.
 
     Raises:
-        UserError: there is no index, or it is damaged; no such run, or with another network.
+        UserError: if the index or the run is missing or damaged, or has another network.
     """
     place = Path(folder)
     meta, names, neighbours = read(place, choose_device(device))

@@ -1,9 +1,9 @@
-"""Nearest neighbours by cosine: a FAISS index, whose answers are put in order in float64.
+"""Nearest neighbours by cosine: a FAISS index, whose results are sorted in float64.
 
-FAISS computes in float32, in which cosines of neighbours may change places. So a flat index gives
-more than was asked for, with a proven bound on what it left out, and the order is that of
-:mod:`zoo.evaluate`: cosines in float64, those that tie there by position. The approximate kinds
-cannot promise which neighbours they find, so that is measured.
+FAISS computes in float32, where rounding may swap neighbours. So more candidates than needed are
+taken from a flat index, with a proven bound on those it left out, and sorted as in
+:mod:`zoo.evaluate`: by cosine in float64, ties by position. The approximate kinds cannot promise
+which neighbours they find, so their recall is measured.
 """
 
 from __future__ import annotations
@@ -24,58 +24,42 @@ Kind = Literal["flat", "hnsw", "ivf"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MOST_FLAT = 100_000
-"""Vectors up to which every one of them is compared with: milliseconds a query."""
+"""Vectors up to which the query is compared with every one: milliseconds per query."""
 
 MOST_HNSW = 1_000_000
-"""Vectors up to which a graph is built: beyond, that takes hours, and clusters do with less."""
+"""Vectors up to which a graph is built; for more, that takes hours, and clusters take less."""
 
-WANTED = 0.95
-"""Recall@10 against exact search that the parameters of an approximate index are raised for."""
+TARGET_RECALL = 0.95
+"""The search parameter of an approximate index is raised until it has this Recall@10."""
 
 _DECIMALS = 12  # of cosines that are compared; zoo.evaluate.TIE
 _SAMPLE = 500  # queries that the recall is measured with
-_MEASURED = 10  # neighbours of each
-_LINKS = 32  # of an item of HNSW's graph
-_CANDIDATES = 100  # looked at when an item is put into the graph
-_PER_LIST = 39  # vectors that FAISS wants of a list of IVF, to find its centre
-_SEEN_PER_LIST = 64  # and how many it takes
-_AT_A_TIME = 10_000  # vectors that are added, to show progress
+_MEASURED = 10  # neighbours per query
+_LINKS = 32  # per item in the HNSW graph
+_CANDIDATES = 100  # compared when an item is added to the graph
+_PER_LIST = 39  # vectors per list of IVF that FAISS requires to train its centre
+_SEEN_PER_LIST = 64  # vectors per list that it uses at most
+_AT_A_TIME = 10_000  # vectors added between two reports of progress
 _BLOCK_BYTES = 64 << 20  # of candidates in float64
-_AT_ONCE = 1 << 20  # bytes that are read or written
+_AT_ONCE = 1 << 20  # bytes per read or write
 
 
 class Trial(NamedTuple):
-    """What one value of the search parameter gives.
+    """The recall at one value of the search parameter."""
 
-    Attributes:
-        value: of ``nprobe`` (lists looked into) or ``efSearch`` (items looked at).
-        recall: share of the ten nearest that are found.
-    """
-
-    value: int
-    recall: float
+    value: int  # of ``nprobe`` (lists that are searched) or ``efSearch`` (items that are compared)
+    recall: float  # share of the ten nearest that are found
 
 
 class Found(NamedTuple):
-    """Neighbours, nearest first.
+    """Neighbours, nearest first; -infinity and -1 where an approximate index found too few."""
 
-    Attributes:
-        cosines: float64 (queries, k); minus infinity where an approximate index found too few.
-        positions: int64 (queries, k), in the order in which vectors were added; then -1.
-    """
-
-    cosines: NDArray[np.float64]
-    positions: NDArray[np.int64]
+    cosines: NDArray[np.float64]  # (queries, k)
+    positions: NDArray[np.int64]  # (queries, k), in the order in which vectors were added
 
 
 class Neighbours:
-    """Vectors to be searched among.
-
-    Args:
-        index: of FAISS, filled.
-        kind: what it is.
-        device: where to search; a GPU if FAISS was built for it, and the kind can be there.
-    """
+    """The vectors of a FAISS index, searched on a GPU if FAISS and the kind support it."""
 
     def __init__(self, index: Any, kind: Kind, device: torch.device) -> None:
         self.kind: Kind = kind
@@ -95,7 +79,7 @@ class Neighbours:
         device: torch.device,
         reporter: Reporter | None = None,
     ) -> Neighbours:
-        """Return an index of vectors (N, d) of length 1 or 0; a graph takes its time."""
+        """Return an index of vectors (N, d) of length 1 or 0; building a graph is slow."""
         faiss = evaluation_faiss.module("an index")
         index = _empty(faiss, len(vectors), vectors.shape[1], kind)
         if kind == "ivf":
@@ -107,15 +91,10 @@ class Neighbours:
 
     @classmethod
     def read(cls, path: Path, kind: Kind, device: torch.device) -> Neighbours:
-        """Return the index in a file.
-
-        Raises:
-            OSError: there is no such file.
-            UserError: it is no index that can be read.
-        """
+        """Return the index in a file; raise a UserError if there is none that can be read."""
         faiss = evaluation_faiss.module("a search")
         try:
-            # FAISS opens no path that is not ASCII on Windows, and none that is no text anywhere.
+            # FAISS cannot open non-ASCII paths on Windows, or paths that are not text anywhere.
             with open_regular(path) as file:
                 index = faiss.read_index(faiss.PyCallbackIOReader(file.read, _AT_ONCE))
             if not isinstance(index, getattr(faiss, _CLASSES[kind])):
@@ -123,16 +102,11 @@ class Neighbours:
             return cls(index, kind, device)
         except (OSError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
             raise UserError(
-                f"{path}: not an index of kind {kind} that can be read; build it again with "
-                "zoo index"
+                f"{path}: not a readable index of kind {kind}; build it again with zoo index"
             ) from error
 
     def write(self, file: BinaryIO) -> None:
-        """Write the index to an open file, from which :meth:`read` reads it.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the index to an open file, for :meth:`read`; raise an OSError if that fails."""
         faiss = evaluation_faiss.module("an index")
         try:
             faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write, _AT_ONCE))
@@ -141,12 +115,12 @@ class Neighbours:
 
     @property
     def parameter(self) -> str:
-        """The parameter that trades time for recall; none of a flat index."""
+        """The parameter that trades time for recall; "" for a flat index."""
         return {"flat": "", "hnsw": "efSearch", "ivf": "nprobe"}[self.kind]
 
     @property
     def value(self) -> int:
-        """The value of :attr:`parameter`; 0 of a flat index."""
+        """The value of :attr:`parameter`; 0 for a flat index."""
         if self.kind == "flat":
             return 0
         return int(self._index.nprobe if self.kind == "ivf" else self._index.hnsw.efSearch)
@@ -161,12 +135,7 @@ class Neighbours:
                     index.nprobe = value
 
     def search(self, queries: NDArray[np.float32], k: int) -> Found:
-        """Return the ``k`` nearest of each query, or all if there are fewer.
-
-        Args:
-            queries: (n, d), of any length.
-            k: how many.
-        """
+        """Return the ``k`` nearest of each query (n, d), or all if there are fewer."""
         k = min(k, self.count)
         length = min(self.count, 2 * k + 32) if self.kind == "flat" else k
         step = max(1, _BLOCK_BYTES // (8 * length * self.size))
@@ -176,19 +145,16 @@ class Neighbours:
         return Found(*(np.concatenate(parts) for parts in zip(empty, *found, strict=True)))
 
     def tune(self, vectors: NDArray[np.float32]) -> list[Trial]:
-        """Raise the search parameter until enough is found; return what was tried.
+        """Raise the search parameter until the recall is reached; return the values tried.
 
-        Queries are some of the vectors, each searching among the others.
-
-        Args:
-            vectors: those that were added.
+        Some of the vectors, which are those that were added, serve as queries for the others.
         """
         if self.kind == "flat":
             return []
         faiss = evaluation_faiss.module("an index")
         count = min(_SAMPLE, self.count)
         own = np.linspace(0, self.count - 1, count).astype(np.int64)
-        # The query itself is the nearest; without its place, which a copy of it may take.
+        # The nearest is the query itself, which is not counted; a copy of it is.
         k = min(_MEASURED + 1, self.count)
         truth, _ = faiss.knn(vectors[own], vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
         least = truth[:, -1:] - 2 * self._slack
@@ -198,7 +164,7 @@ class Neighbours:
             cosines, positions = self.search(vectors[own], k)
             hits = ((cosines >= least) & (positions != own[:, None])).sum(1).clip(max=k - 1)
             trials.append(Trial(value, float(hits.mean() / max(1, k - 1))))
-            if trials[-1].recall >= WANTED:
+            if trials[-1].recall >= TARGET_RECALL:
                 break
         return trials
 
@@ -211,7 +177,7 @@ class Neighbours:
         scores, positions = self._candidates(queries, length)
         found = self._in_order(queries, positions)
         if self.kind == "flat" and scores.shape[1] < self.count:
-            # Of what is not listed none is nearer than this.
+            # No vector outside the candidates is nearer than this.
             beyond = scores[:, -1] + self._slack
             for row in np.flatnonzero(found.cosines[:, k - 1] <= beyond + 10.0**-_DECIMALS):
                 near = self._all_near(queries[row : row + 1], float(scores[row, k - 1]))
@@ -225,29 +191,29 @@ class Neighbours:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return scores and positions of the ``k`` nearest by FAISS, -1 where it found too few."""
         if self.kind == "flat":
-            return self._ask(queries, k, 0)
-        # The parameter was tuned for some neighbours; for more of them, more is looked at.
+            return self._search_faiss(queries, k, 0)
+        # The parameter was tuned for ten neighbours; to find more, it is raised in proportion.
         effort = round(self.value * max(1.0, k / (_MEASURED + 1)))
-        scores, positions = self._ask(queries, k, effort)
+        scores, positions = self._search_faiss(queries, k, effort)
         while effort < self._all and len(short := np.flatnonzero(positions[:, -1] < 0)):
             effort *= 2
-            scores[short], positions[short] = self._ask(queries[short], k, effort)
+            scores[short], positions[short] = self._search_faiss(queries[short], k, effort)
         return scores, positions
 
     @property
     def _all(self) -> int:
-        """The value of :attr:`parameter` with which everything is looked at."""
+        """The value of :attr:`parameter` with which every vector is compared."""
         return int(self._index.nlist) if self.kind == "ivf" else self.count
 
-    def _ask(
+    def _search_faiss(
         self, queries: NDArray[np.float32], k: int, effort: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         fits = max(k, effort) <= evaluation_faiss.GPU_MAX_K
         index: Any = self._gpu if self._gpu is not None and fits else self._index
-        how = {} if self.kind == "flat" else {"params": self._parameters(effort)}
-        # Where somebody imports faiss.contrib.torch_utils, as PML does, search takes no params.
+        options = {} if self.kind == "flat" else {"params": self._parameters(effort)}
+        # After an import of faiss.contrib.torch_utils, as in PML, `search` takes no params.
         search = getattr(index, "search_numpy", index.search)
-        scores, positions = search(queries, k, **how)
+        scores, positions = search(queries, k, **options)
         return scores, positions
 
     def _parameters(self, effort: int) -> Any:
@@ -258,18 +224,18 @@ class Neighbours:
         return faiss.SearchParametersHNSW(efSearch=effort)
 
     def _all_near(self, query: NDArray[np.float32], score: float) -> NDArray[np.int64]:
-        """Return every position that may be nearer than the last of k whose score that is."""
+        """Return all positions that may be nearer than the k-th nearest, which has this score."""
         _, _, positions = self._index.range_search(query, score - 2 * self._slack - 1e-7)
         found: NDArray[np.int64] = np.sort(positions)[None]
         return found
 
     def _in_order(self, queries: NDArray[np.float32], positions: NDArray[np.int64]) -> Found:
-        """Return candidates by their cosines in float64, those that tie by position."""
-        there = positions >= 0
-        vectors = self._index.reconstruct_batch(np.where(there, positions, 0).ravel())
+        """Return candidates sorted by cosine in float64, ties by position."""
+        found = positions >= 0
+        vectors = self._index.reconstruct_batch(np.where(found, positions, 0).ravel())
         exact = _exact_unit(vectors.reshape(*positions.shape, self.size))
         cosines = np.einsum("qcd,qd->qc", exact, _exact_unit(queries))
-        cosines = np.where(there, cosines.round(_DECIMALS), -np.inf)
+        cosines = np.where(found, cosines.round(_DECIMALS), -np.inf)
         order = np.lexsort((positions, -cosines), axis=-1)
         return Found(np.take_along_axis(cosines, order, 1), np.take_along_axis(positions, order, 1))
 
@@ -282,14 +248,14 @@ _CLASSES: dict[Kind, str] = {
 
 
 def kind_for(count: int) -> Kind:
-    """Return the kind of index for so many vectors."""
+    """Return the default kind of index for a number of vectors."""
     if count <= MOST_FLAT:
         return "flat"
     return "hnsw" if count <= MOST_HNSW else "ivf"
 
 
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return vectors of length 1 as FAISS takes them; a zero vector stays as it is."""
+    """Return vectors scaled to length 1, in FAISS's format; a zero vector stays as it is."""
     return np.ascontiguousarray(_exact_unit(vectors), np.float32)
 
 
@@ -314,7 +280,7 @@ def _empty(faiss: Any, count: int, size: int, kind: Kind) -> Any:
 
 
 def _trained(index: Any, vectors: NDArray[np.float32], device: torch.device) -> Any:
-    """Return an IVF index with its centres found, on a GPU if there is one."""
+    """Return an IVF index with trained centres, trained on a GPU if there is one."""
     copy = evaluation_faiss.on_gpu(index, device)
     if copy is None:
         index.train(vectors)

@@ -1,4 +1,4 @@
-"""A contact sheet: each query at the left, large, and what was found for it beside it."""
+"""A contact sheet: each query, large, at the left, and its hits beside it."""
 
 from __future__ import annotations
 
@@ -15,52 +15,37 @@ from zoo.support.files import check_folder, replace_file, writing
 from zoo.support.text import printable
 
 MOST_ROWS = 100
-"""Queries on a sheet: a picture cannot be of any height."""
+"""Queries on a sheet, at most: image formats limit the height."""
 
-_HIT, _QUERY = 132, 180  # pixels, sides of the squares that images are scaled into
+_HIT, _QUERY = 132, 180  # pixels: sides of the squares that images are scaled into
 _GAP, _LINE = 12, 15
-_END = 200  # characters of either end of a text: wider than there is room for
+_END = 200  # characters kept at either end of a text: more than there is room for
 _PER_LINE = 10
 _INK, _FAINT, _OWN, _PAPER, _EMPTY = "#1a1a1a", "#5f5f5f", "#0b62a4", "#ffffff", "#e4e4e4"
 
 
 class Picture(NamedTuple):
-    """An image on the sheet.
+    """An image on the sheet."""
 
-    Attributes:
-        path: of the file.
-        title: first line under it.
-        name: its folder on a second line and its file on a third, each cut in its middle if it is
-            long.
-        marked: whether the title stands out: an image that found itself.
-    """
-
-    path: Path
-    title: str
-    name: str
-    marked: bool = False
+    path: Path  # the image file
+    title: str  # the first line below it
+    name: str  # folder and file, for the next two lines; shortened in the middle if long
+    marked: bool = False  # the title is highlighted: a query found itself
 
 
 def check_ending(path: Path) -> None:
-    """Refuse a file that Pillow does not write, before anything is searched.
-
-    Raises:
-        UserError: its name does not end as a picture, or its folder cannot be written.
-    """
+    """Raise a UserError, before a search, if a file cannot be written or its format is unknown."""
     Image.init()
     known = Image.registered_extensions()
     if known.get(path.suffix.lower()) not in Image.SAVE:
-        raise UserError(printable(f"{path}: name a picture, such as sheet.png or sheet.jpg"))
+        raise UserError(printable(f"{path}: give an image file, such as sheet.png or sheet.jpg"))
     check_folder(path)
 
 
 def draw(path: Path, rows: Sequence[tuple[Picture, Sequence[Picture]]], max_pixels: int) -> None:
-    """Write a sheet with a row for each query and its hits.
+    """Write a sheet with a row for each query and its hits; raise a UserError if that fails.
 
-    An image that cannot be read any more is an empty square with the reason.
-
-    Raises:
-        UserError: the file cannot be written.
+    An image that cannot be read is drawn as an empty square.
     """
     rows = rows[:MOST_ROWS]
     across = min(_PER_LINE, max((len(hits) for _, hits in rows), default=1)) or 1
@@ -109,12 +94,12 @@ def _put(
 
 
 def _fitting(text: str, width: int, size: int) -> str:
-    """Return a text that is no wider, cut in its middle: both ends of a path tell something."""
+    """Return a text shortened in its middle to fit: both ends of a path are informative."""
     half = width // 2
-    if len(text) > 2 * half:  # a letter takes a pixel or more
+    if len(text) > 2 * half:  # a letter is at least a pixel wide
         text = text[:half] + text[-half:]
     text = printable(text)
-    if len(text) > 2 * _END:  # no name that a disk takes, but one in a list may be of any length
+    if len(text) > 2 * _END:  # escapes have made it longer
         text = text[:_END] + text[-_END:]
     kept = len(text)
     shown = text
@@ -127,7 +112,7 @@ def _fitting(text: str, width: int, size: int) -> str:
 
 @functools.cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    # Pillow's own font knows no more than Latin letters.
+    # Pillow's own font has only Latin letters.
     import matplotlib
 
     file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"

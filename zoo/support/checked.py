@@ -1,11 +1,11 @@
-"""Arguments of public functions, judged by their annotations before anything is done with them.
+"""Arguments of public functions, compared with their annotations before the function runs.
 
     @checked
     def search(images: Sequence[str], k: Count = 10) -> ...
 
-A wrong type is one sentence, ``search(): k must be a whole number 1 or more, not 0.5``, wherever it
-would have shown itself. What is right but of another kind becomes what is promised: an iterator a
-list, an integer of NumPy an int. A type that cannot be looked up, or says nothing, is not judged.
+A wrong type raises one sentence, ``search(): k must be a whole number 1 or more, not 0.5``. Values
+of an equivalent type are converted: an iterator to a list, a NumPy integer to an int. Types that
+cannot be resolved at runtime are not checked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NUMBERS = {"integer": "whole numbers", "floating": "floats", "number": "numbers
 
 
 class Between(NamedTuple):
-    """Numbers that an argument may have, both ends among them."""
+    """The range of a number, both ends included."""
 
     least: float
     most: float = float("inf")
@@ -62,22 +62,18 @@ Natural = Annotated[int, Between(0)]
 """How many of something: 0 or more."""
 
 Workers = Annotated[int, Between(0, 1024)]
-"""Processes beside this one."""
+"""The number of worker processes."""
 
 Share = Annotated[float, Between(0, 1)]
-"""A part of a whole."""
+"""A fraction of a whole."""
 
 
 class _MisfitError(Exception):
-    """A value is not of a type."""
+    """A value is not of the wanted type."""
 
 
 def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Return a function that refuses arguments that are not as they are annotated.
-
-    Raises:
-        UserError: when it is called with one.
-    """
+    """Return a function that raises a UserError for arguments that contradict its annotations."""
     signature = inspect.signature(function)
 
     @functools.cache
@@ -89,7 +85,7 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
-            return function(*args, **kwargs)  # which says what Python says
+            return function(*args, **kwargs)  # which raises Python's own error
         for name, value in given.arguments.items():
             if name in hints():
                 many = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
@@ -102,11 +98,7 @@ def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def choose(what: str, value: str, known: Iterable[str]) -> str:
-    """Return a value that is one of those known.
-
-    Raises:
-        UserError: it is none of them.
-    """
+    """Return a value if it is one of those known; else raise a UserError."""
     known = list(known)
     if value not in known:
         hint = suggest(near(value, known)) or f"; there are {', '.join(known)}"
@@ -115,12 +107,12 @@ def choose(what: str, value: str, known: Iterable[str]) -> str:
 
 
 def must_be(wanted: str, value: Any) -> str:
-    """Return "must be x, not y" of a value of any type."""
+    """Return "must be x, not y" for a value of any type."""
     return f"must be {wanted}, not {shown(value)}"
 
 
 def shown(value: Any) -> str:
-    """Return a value in a few printable characters, or of which type it is."""
+    """Return a value, or its type, in a few printable characters."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     if value is not None and not isinstance(value, bool | int | float | str | bytes):
@@ -141,12 +133,12 @@ def _argument(function: Callable[..., Any], name: str, wanted: Any, value: Any) 
         return _fit(wanted, value)
     except _MisfitError:
         where = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
-        hint = _meant(wanted, value)
-        raise UserError(f"{where}(): {name} {must_be(_said(wanted), value)}{hint}") from None
+        hint = _suggestion(wanted, value)
+        raise UserError(f"{where}(): {name} {must_be(_in_words(wanted), value)}{hint}") from None
 
 
 def _hints(function: Any) -> dict[str, Any]:
-    """Return the types of the parameters, but for those that cannot be looked up at runtime."""
+    """Return the types of the parameters, except those that cannot be resolved at runtime."""
     plain = inspect.unwrap(function)
     found: dict[str, Any] = {}
     scope = dict(plain.__globals__)
@@ -154,14 +146,14 @@ def _hints(function: Any) -> dict[str, Any]:
         one = types.SimpleNamespace(__annotations__={name: annotation}, __module__=None)
         try:
             found |= typing.get_type_hints(one, scope, include_extras=True)
-        except Exception:  # noqa: BLE001 - what is there for type checkers only may say anything
+        except Exception:  # noqa: BLE001 - names imported for type checkers only may raise anything
             continue
     found.pop("return", None)
     return found
 
 
 def _meaning(wanted: Any) -> Any:
-    """Return what an alias made by a ``type`` statement stands for, as NumPy 2.5's NDArray is."""
+    """Return what an alias of a ``type`` statement, such as NumPy 2.5's NDArray, stands for."""
     alias = typing.get_origin(wanted) or wanted
     stands_for = getattr(alias, "__value__", None)
     if stands_for is None:
@@ -174,7 +166,7 @@ def _meaning(wanted: Any) -> Any:
 
 
 def _fit(wanted: Any, value: Any) -> Any:
-    """Return a value as a type promises it; raise _MisfitError if it is none of that type."""
+    """Return a value, converted if need be, or raise _MisfitError if it is not of the type."""
     wanted = _meaning(wanted)
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (Union, types.UnionType):
@@ -197,7 +189,7 @@ def _fit(wanted: Any, value: Any) -> Any:
     if isinstance(wanted, type):
         plain: type = wanted
         return _require(isinstance(value, plain), value)
-    return value  # it says nothing that can be asked for
+    return value  # an annotation that cannot be checked
 
 
 def _require(fits: bool, value: Any) -> Any:
@@ -260,12 +252,12 @@ def _is_text(path: Any) -> bool:
 
 
 def _is_array(origin: Any) -> bool:
-    """Tell NumPy's arrays without importing NumPy, for which the command does not wait."""
+    """Return whether a type is a NumPy array's, without the slow import of NumPy."""
     return getattr(origin, "__module__", "") == "numpy" and origin.__name__ == "ndarray"
 
 
 def _has_dtype(inner: tuple[Any, ...], value: Any) -> bool:
-    """Tell whether the numbers of an array are of a kind, or can be made so: 64 bits or 32."""
+    """Return whether an array has the wanted dtype or converts to it, as 64 bits do to 32."""
     import numpy as np
 
     scalar = _scalar(inner)
@@ -277,7 +269,7 @@ def _has_dtype(inner: tuple[Any, ...], value: Any) -> bool:
 
 
 def _scalar(inner: tuple[Any, ...]) -> Any:
-    """Return X of NDArray[X], without what X is of."""
+    """Return X of NDArray[X], without X's own parameters."""
     for one in inner:
         if getattr(typing.get_origin(one), "__name__", "") == "dtype":
             (scalar,) = typing.get_args(one)
@@ -288,20 +280,21 @@ def _scalar(inner: tuple[Any, ...]) -> Any:
 # ---- types in words
 
 
-def _said(wanted: Any) -> str:
+def _in_words(wanted: Any) -> str:
     """Return a type in words."""
     wanted = _meaning(wanted)
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (Union, types.UnionType):
-        return one_of(list(dict.fromkeys(map(_said, inner))))
+        return one_of(list(dict.fromkeys(map(_in_words, inner))))
     if origin is Annotated:
-        return " ".join([_said(inner[0]), *(str(one) for one in inner[1:])])
+        return " ".join([_in_words(inner[0]), *(str(one) for one in inner[1:])])
     if origin is Literal:
         return one_of([repr(one) for one in inner])
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a dict"
     if origin in (Iterable, Sequence, list, tuple, Set):
-        return "a list" + (f" of which each is {_said(inner[0])}" if inner[:1] != (Any,) else "")
+        items = f" in which each item is {_in_words(inner[0])}" if inner[:1] != (Any,) else ""
+        return f"a list{items}"
     if _is_array(origin):
         name = getattr(_scalar(inner), "__name__", "")
         return "a NumPy array" + (f" of {_NUMBERS.get(name, name)}" if name else "")
@@ -309,8 +302,8 @@ def _said(wanted: Any) -> str:
     return _NAMES.get(named) or str(getattr(named, "__name__", named))
 
 
-def _meant(wanted: Any, value: object) -> str:
-    """Return a hint where a text is nearly one of those that are allowed."""
+def _suggestion(wanted: Any, value: object) -> str:
+    """Return a hint if a text is close to one of those that are allowed."""
     known = [one for one in typing.get_args(wanted) if isinstance(one, str)]
     literal = typing.get_origin(wanted) is Literal and isinstance(value, str)
     return suggest(near(str(value), known)) if literal else ""

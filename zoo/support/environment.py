@@ -1,4 +1,4 @@
-"""What a result was obtained with: versions, hardware, the state of the user's repository."""
+"""The environment of a result: versions, hardware, the state of the user's repository."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of malloc.h
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a number may depend on."""
+    """Return the versions of Python and of the packages that results may depend on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -48,7 +48,7 @@ def device_name(device: torch.device) -> str:
 
 
 def cpu_name() -> str:
-    """Return the processor's name, as far as the system tells it."""
+    """Return the processor's name, as far as the system reports it."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -65,7 +65,7 @@ def cores() -> int:
 
 
 def memory() -> int | None:
-    """Return the bytes of memory that a process may have; None where the system does not tell."""
+    """Return how many bytes of memory a process may use; None if the system does not say."""
     try:
         pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -76,10 +76,10 @@ def memory() -> int | None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep what is freed, for the whole process; elsewhere do nothing.
+    """Make glibc keep freed memory, for the whole process; do nothing elsewhere.
 
-    By default it gives every large block back to the system, which then clears it page by page when
-    the next step asks for it again: in training on a CPU a good part of the time.
+    By default it returns every large block to the system, which clears it page by page when the
+    next step allocates it again: a good part of the time of training on a CPU.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -90,7 +90,7 @@ def keep_freed_memory() -> None:
 
 
 def git_state() -> dict[str, Any] | None:
-    """Return commit and cleanliness of the repository one is in; None outside of one."""
+    """Return the commit of the current repository and whether it is clean; None outside of one."""
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return None

@@ -1,4 +1,4 @@
-"""Files that are read only where they are files, and written whole or not at all."""
+"""Reading regular files only; writing files whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,26 +26,23 @@ if TYPE_CHECKING:
     from zoo.progress import Reporter
 
 MOST_TEXT = 64 << 20
-"""Bytes of a text that is read whole, such as JSON: more than any run or list here has."""
+"""Most bytes of a text that is read whole, such as JSON: more than any run or list here has."""
 
 
 _WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
 _WRONG_NAMES |= {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
-"""What the system says of a path that the user should have written otherwise."""
+"""Errors that mean the user wrote a wrong path."""
 
 if sys.platform != "win32":
     import fcntl
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading, or a link to one.
+    """Open a regular file for reading, or a link to one; raise an OSError if that is impossible.
 
-    A FIFO would wait for a writer, a device may never end: neither is opened.
-
-    Raises:
-        OSError: there is no such file, it cannot be read, or it is something else than a file.
+    FIFOs, which would wait for a writer, and devices, which may never end, are refused.
     """
-    # O_NONBLOCK: between a look at the path and the opening, the file could become a FIFO.
+    # O_NONBLOCK: the file could become a FIFO between the check of the path and the opening.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     check_regular(path)
     number = os.open(path, flags)
@@ -58,11 +55,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what is not a regular file, before a library opens it.
-
-    Raises:
-        OSError: there is no such file, or it is something else than a file.
-    """
+    """Raise an OSError if there is no regular file at a path, before a library opens it."""
     _check_mode(Path(path).stat().st_mode, path)
 
 
@@ -74,11 +67,7 @@ def _check_mode(mode: int, path: str | os.PathLike[str]) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str], at_most: int) -> bytes:
-    """Return the content of a regular file that has at most so many bytes.
-
-    Raises:
-        OSError: the file cannot be read, is no regular file, or is larger.
-    """
+    """Return a regular file's bytes; raise an OSError if it is unreadable or over ``at_most``."""
     with open_regular(path) as file:
         data = file.read(at_most + 1)
     if len(data) > at_most:
@@ -93,32 +82,28 @@ def read_text(
     encoding: str = "utf-8",
     errors: str = "strict",
 ) -> str:
-    """Return the text of a regular file of at most so many bytes; a line ends in ``\\n``.
+    """Return the text of a regular file of at most ``at_most`` bytes, with lines ending in ``\\n``.
 
     Raises:
-        OSError: the file cannot be read, is no regular file, or is larger.
-        UnicodeDecodeError: it has other bytes than text, and ``errors`` is strict.
+        OSError: the file cannot be read, is not a regular file, or is larger.
+        UnicodeDecodeError: it is not text, and ``errors`` is strict.
     """
     data = io.BytesIO(read_bytes(path, at_most))
     return io.TextIOWrapper(data, encoding=encoding, errors=errors).read()
 
 
 def read_json(path: str | os.PathLike[str], at_most: int = MOST_TEXT) -> Any:
-    """Return what the JSON in a regular file of at most so many bytes says.
+    """Return the data in a JSON file of at most ``at_most`` bytes.
 
     Raises:
-        OSError: the file cannot be read, is no regular file, or is larger.
+        OSError: the file cannot be read, is not a regular file, or is larger.
         ValueError, RecursionError: it is not JSON, or nested too deeply.
     """
     return json.loads(read_text(path, at_most))
 
 
 def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """Return the array in an ``.npy`` file; one that promises more than the file holds is refused.
-
-    Raises:
-        Exception: of a damaged file NumPy says anything.
-    """
+    """Return the array in an ``.npy`` file; raise any exception if it is damaged or too short."""
     import numpy as np
 
     check_regular(path)
@@ -129,14 +114,10 @@ def read_array(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 
 def check_stored(path: str | os.PathLike[str]) -> None:
-    """Refuse a zip file that unpacks to more than it is, before anything in it is read.
+    """Refuse a zip file that unpacks to more than its own size, before anything in it is read.
 
-    torch.save and np.savez store their parts as they are. A part that is compressed, or parts that
-    overlap, could take any amount of memory.
-
-    Raises:
-        OSError: the file cannot be read, or is no regular file.
-        ValueError, zipfile.BadZipFile: it is refused, or is no zip file.
+    torch.save and np.savez store their parts uncompressed. Parts that are compressed or overlap
+    could take any amount of memory. Raises an OSError, a ValueError or a zipfile.BadZipFile.
     """
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         parts = archive.infolist()
@@ -148,11 +129,7 @@ def check_stored(path: str | os.PathLike[str]) -> None:
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a regular file, in hexadecimal.
-
-    Raises:
-        OSError: the file cannot be read, or is no regular file.
-    """
+    """Return the SHA-256 of a regular file, in hexadecimal."""
     whole = hashlib.sha256()
     with open_regular(path) as file:
         while block := file.read(1 << 20):
@@ -161,13 +138,11 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file beside its place, flush it to the disk and rename it into it.
+    """Write a temporary file beside ``path``, flush it to the disk and rename it to ``path``.
 
-    Whatever ends the process leaves the old file or the new one; others may write it meanwhile.
-    What a SIGKILL leaves beside it, :func:`remove_left_over` removes.
-
-    Raises:
-        OSError: if that is impossible; nothing is left behind.
+    However the process ends, the old or the new file is there, also if other processes write it at
+    the same time. A temporary file left by SIGKILL is removed by :func:`remove_left_over`. Raises
+    an OSError if it cannot be written; nothing is then left behind.
     """
     temporary, file = _open_temporary(path)
     try:
@@ -183,34 +158,31 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def _open_temporary(path: Path) -> tuple[Path, BinaryIO]:
-    """Open a hidden file beside a place, locked for as long as it is open."""
+    """Open a hidden file beside a path, locked for as long as it is open."""
     while True:
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         file = temporary.open("xb")
-        with suppress(OSError):  # a file system without locks: nothing is swept there
+        with suppress(OSError):  # a file system without locks: nothing is cleaned up there
             _lock(file, wait=True)
-        if temporary.exists():  # not swept before it was locked
+        if temporary.exists():  # it was not removed before it was locked
             return temporary, file
         file.close()
 
 
 def remove_left_over(path: Path) -> None:
-    """Remove what writes of ``path`` that were killed left beside it.
-
-    The file of a write that goes on is locked, and stays.
-    """
+    """Remove the temporary files of killed writes of ``path``; those in use are locked and stay."""
     left = re.compile(re.escape(f".{path.name}.") + r"[0-9a-f]{32}\.tmp")
     with suppress(OSError), os.scandir(path.absolute().parent) as entries:
         for entry in [entry for entry in entries if left.fullmatch(entry.name)]:
             with suppress(OSError), open_regular(entry.path) as file:
                 _lock(file, wait=False)
-                if os.name == "nt":  # where nobody can remove a file that is open
+                if os.name == "nt":  # where an open file cannot be removed
                     file.close()
                 Path(entry.path).unlink()
 
 
 def _lock(file: BinaryIO, wait: bool) -> None:
-    """Lock a file until it is closed; without ``wait``, raise OSError if somebody else has."""
+    """Lock a file until it is closed; without ``wait``, raise OSError if it is already locked."""
     if sys.platform != "win32":
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
@@ -219,11 +191,8 @@ def _lock(file: BinaryIO, wait: bool) -> None:
 def one_at_a_time(folder: Path) -> Iterator[None]:
     """Let one process at a time replace files of a folder that belong together.
 
-    Leaves no lock file, and is for moments: who waits is not told. Windows, and some disks of a
-    network, lock no folders; nobody waits there.
-
-    Raises:
-        OSError: there is no such folder.
+    Meant for moments: it leaves no lock file and does not report the wait. Windows and some network
+    disks cannot lock folders; there it has no effect. Raises an OSError if there is no such folder.
     """
     if sys.platform == "win32":
         yield
@@ -239,13 +208,10 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(path: Path, reporter: Reporter, way_out: str = "") -> Iterator[None]:
-    """Make the folder of ``path``, and keep every other process from making ``path`` meanwhile.
+    """Create the folder of ``path``, and let no other process write ``path`` in the meantime.
 
-    Waits for a process that is at it. The empty lock file ``.<name>.lock`` is left behind: to
-    remove it would let two processes in.
-
-    Raises:
-        UserError: the folder cannot be written.
+    Waits for a process that is writing it. The empty lock file ``.<name>.lock`` stays: removing it
+    would let two processes in. Raises a UserError if the folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -255,7 +221,7 @@ def alone(path: Path, reporter: Reporter, way_out: str = "") -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            reporter.say(f"{path}: another process is at it; waiting for that")
+            reporter.say(f"{path}: waiting for another process that is writing it")
             lock.acquire()
     try:
         yield
@@ -264,49 +230,45 @@ def alone(path: Path, reporter: Reporter, way_out: str = "") -> Iterator[None]:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse, before hours of work, a file that could not be written.
+    """Check before hours of work that a file can be written, and remove left-over temporary files.
 
-    Removes what is left over beside it, see :func:`remove_left_over`.
-
-    Raises:
-        UserError: its folder is not there or cannot be written, or it is a folder itself.
+    Raises a UserError if its folder does not exist or cannot be written, or it is a folder itself.
     """
     shown = printable(str(path))
     with writing(path):
         folder = path.absolute().parent
         if path.is_dir():
-            raise UserError(f"{shown}: a folder is there; give another name, or move it away")
+            raise UserError(f"{shown} is a folder; give another name, or move it away")
         if not folder.is_dir():
             raise UserError(f"{shown}: there is no folder {printable(str(folder))}; make it first")
         if is_run(folder):
-            raise UserError(f"{shown}: that is the folder of a run, whose files are its own")
+            raise UserError(f"{shown}: that is the folder of a run, for its own files only")
         remove_left_over(path)
-        trial, file = _open_temporary(path)  # by a name as long as the one that it will have
+        trial, file = _open_temporary(path)  # its name is as long as that of the real file
         file.close()
         trial.unlink(missing_ok=True)
 
 
 def is_run(folder: Path) -> bool:
-    """Tell whether a folder is that of a run, which may have begun only a moment ago."""
+    """Return whether a folder is that of a run, even of one that has just started."""
     kept = ("result.json", "checkpoint.pt", "metrics.jsonl", ".lock")
-    # A path's own raises for a name too long, or with a null byte.
+    # Path.is_file raises for a name that is too long or has a null byte.
     is_file = [os.path.isfile(folder / name) for name in ("config.yaml", *kept)]  # noqa: PTH113
     return is_file[0] and any(is_file[1:])
 
 
 def is_wrong_name(error: Exception) -> bool:
-    """Tell whether an error of a file says that no machine could have one of that name there."""
+    """Return whether an error means that no machine could have a file of that name."""
     return getattr(error, "errno", errno.EINVAL) in _WRONG_NAMES  # a null byte is a ValueError
 
 
 @contextmanager
 def writing(path: Path, way_out: str = "") -> Iterator[None]:
-    """Say in one message why the disk does not take a file or folder, and the way out.
+    """Report in one message why a file or folder cannot be written, and what to do.
 
     Raises:
-        UserError: instead of what the system raises. It is the machine's fault, a
-            :class:`zoo.errors.MachineError`, unless no machine could have written a file of that
-            name.
+        UserError: in place of the system's error; a :class:`zoo.errors.MachineError` unless no
+            machine could write a file of that name.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Float32 that is float32: no autocast, no TF32, no bfloat16, whatever the caller has allowed."""
+"""Full float32: no autocast, TF32 or bfloat16, even if the caller has switched them on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 
 @contextmanager
 def full_float32(device: torch.device) -> Iterator[None]:
-    """Keep TF32, bfloat16 and autocast out of float32 products; the user's settings come back."""
+    """Keep TF32, bfloat16 and autocast out of float32 products, then restore the settings."""
     backends = (torch.backends.cuda, torch.backends.mkldnn)
     # PyTorch has an older switch, and a newer one per backend that overrides it.
     newer = [b.matmul for b in backends if hasattr(getattr(b, "matmul", None), "fp32_precision")]
     before = [switch.fp32_precision for switch in newer]
     try:
         older = torch.get_float32_matmul_precision()
-    except RuntimeError:  # only the newer one was used, and reading the older is an error
+    except RuntimeError:  # only the newer one was used, which makes reading the older an error
         older = "highest"
     torch.set_float32_matmul_precision("highest")
     try:
@@ -31,17 +31,17 @@ def full_float32(device: torch.device) -> Iterator[None]:
 
 
 def without_autocast(kind: str) -> torch.autocast | nullcontext[None]:
-    """Return what ends autocast on a kind of device; nothing where it is not on."""
+    """Return a context that switches off autocast on a kind of device, if it is on."""
     return torch.autocast(kind, enabled=False) if _is_on(kind) else nullcontext()
 
 
 def _is_on(kind: str) -> bool:
     try:
         return torch.is_autocast_enabled(kind)
-    except RuntimeError:  # there is none for this kind: before torch 2.5, for mps
+    except RuntimeError:  # this kind has no autocast: mps before torch 2.5
         return False
 
 
 def upcast(x: Tensor) -> Tensor:
-    """Return x in float32, or as it is when it has at least that precision already."""
+    """Return x in float32, or unchanged if it has at least that precision."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()

@@ -1,4 +1,4 @@
-"""The state of all global random number generators: read, set, left unchanged."""
+"""The state of all global random number generators: reading, setting, preserving it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unchanged_randomness() -> Iterator[None]:
 
 
 def random_state() -> dict[str, Any]:
-    """Return the state of every global generator, in types that a safe loader admits."""
+    """Return the state of every global generator, in types that a safe loader accepts."""
     version, numbers, gauss = random.getstate()
     numpy_state: Any = np.random.get_state(legacy=False)
     numpy_state["state"]["key"] = numpy_state["state"]["key"].tolist()

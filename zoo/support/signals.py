@@ -1,4 +1,4 @@
-"""Which signals ask a process to stop, and who hears them."""
+"""The signals that ask a process to stop, and their handlers."""
 
 from __future__ import annotations
 
@@ -15,29 +15,26 @@ STOP: tuple[signal.Signals, ...] = tuple(
 
 
 def end_as_ctrl_c_does() -> None:
-    """Have every request to stop raise KeyboardInterrupt, for the rest of the process."""
+    """Make every request to stop raise KeyboardInterrupt, for the rest of the process."""
     for one in STOP:
         signal.signal(one, signal.default_int_handler)
 
 
 @contextmanager
-def heard_by(called: Callable[[], None], once: bool = False) -> Iterator[None]:
-    """Have a function called for every request to stop, or for the first one only.
-
-    A thread that is not the main one hears none.
-    """
+def on_stop(called: Callable[[], None], once: bool = False) -> Iterator[None]:
+    """Call a function at every request to stop, or only at the first; main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {one: signal.getsignal(one) for one in STOP}
 
-    def put_back() -> None:
+    def restore() -> None:
         for one, earlier in before.items():
             signal.signal(one, earlier)
 
     def handler(signum: int, frame: FrameType | None) -> None:
         if once:
-            put_back()
+            restore()
         called()
 
     try:
@@ -45,4 +42,4 @@ def heard_by(called: Callable[[], None], once: bool = False) -> Iterator[None]:
             signal.signal(one, handler)
         yield
     finally:
-        put_back()
+        restore()

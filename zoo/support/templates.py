@@ -1,4 +1,4 @@
-"""Pages from templates: every text is escaped, by whomever it was written."""
+"""Pages from templates; every text is escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def environment(folder: Path) -> Environment:
-    """Return the templates in a folder, with which to render pages."""
+    """Return a Jinja environment that renders the templates in a folder."""
     import jinja2
 
     found = jinja2.Environment(
@@ -24,14 +24,14 @@ def environment(folder: Path) -> Environment:
         lstrip_blocks=True,
         finalize=_visible,
     )
-    found.policies["json.dumps_kwargs"] = {"allow_nan": False}  # JavaScript reads no NaN
+    found.policies["json.dumps_kwargs"] = {"allow_nan": False}  # JavaScript cannot read NaN
     found.globals["version"] = __version__
     found.filters["breakable"] = _breakable
     return found
 
 
 def _breakable(value: str, after: str = "_") -> str:
-    """Return a text, escaped, in which a line may end after some characters."""
+    """Return a text, escaped, in which lines may break after certain characters."""
     import markupsafe
 
     name = markupsafe.escape(_visible(value))
@@ -41,5 +41,5 @@ def _breakable(value: str, after: str = "_") -> str:
 
 
 def _visible(value: Any) -> Any:
-    """Return a text without characters that cannot be seen or turn the direction of others."""
-    return harmless(value) if type(value) is str else value  # Markup was made by a template
+    """Return a text without characters that are invisible or change the writing direction."""
+    return harmless(value) if type(value) is str else value  # Markup comes from a template

@@ -1,4 +1,4 @@
-"""Text that is safe to print, and counts in words."""
+"""Text that is safe to print; counts with their nouns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text on one line that cannot steer a terminal, whoever wrote it."""
+    """Return a text as one line that cannot control a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless(text: str) -> str:
-    """Return a text of any lines that cannot steer a terminal; spaces of any width stay."""
+    """Return a text, of several lines perhaps, that cannot control a terminal; spaces stay."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c in "\n\t" or _is_space(c) else printable(c) for c in text)

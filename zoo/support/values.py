@@ -1,4 +1,4 @@
-"""Types and values in the words of a config: "must be a number, not '64'"."""
+"""Types and values in a config's terms: "must be a number, not '64'"."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zoo.support.yaml import inline, kind_of
 
 
 def must_be(wanted: str, value: object) -> str:
-    """Return "must be x, not y", with what the user probably meant."""
+    """Return "must be x, not y", and a hint at what the user probably meant."""
     message = f"must be {wanted}, not {show(value)}"
     if isinstance(value, str) and "number" in wanted:
         if kind_of(value) in ("int", "float"):
@@ -27,7 +27,7 @@ def must_be(wanted: str, value: object) -> str:
 
 
 def in_words(annotation: str) -> str:
-    """Return a type in the words of a config: ``float | None`` is "a number or null"."""
+    """Return a type in a config's terms: ``float | None`` is "a number or null"."""
     words = {"float": "a number", "int": "a whole number", "bool": "true or false", "str": "text"}
     parts = re.sub(r"Optional\[(.+)\]", r"\1 | None", annotation).split(" | ")
     choices = [c for part in parts if part.startswith("Literal[") for c in part[8:-1].split(", ")]
@@ -37,7 +37,7 @@ def in_words(annotation: str) -> str:
 
 
 def show(value: object) -> str:
-    """Return a value as a config would have it, cut short."""
+    """Return a value as a config would show it, shortened."""
     if isinstance(value, dict | list):
         return "a map" if isinstance(value, dict) else "a list"
     try:
@@ -48,12 +48,12 @@ def show(value: object) -> str:
 
 
 def as_setting(value: object) -> str:
-    """Return a value as one would write it on the command line."""
+    """Return a value as it is written on the command line."""
     if isinstance(value, float) and math.isfinite(value):
-        return repr(value)  # 1e-05; the dumper writes 1.0e-05, for readers of YAML 1.1
+        return repr(value)  # 1e-05; the dumper writes 1.0e-05 for readers of YAML 1.1
     return " ".join(inline(value).split())
 
 
 def hint(key: str, known: Collection[str]) -> str:
-    """Return the known key that a wrong one probably meant, or all of them."""
+    """Return a hint at the key that was probably meant, or a list of all."""
     return did_you_mean(key, known) or "; there are " + ", ".join(known)

@@ -1,8 +1,8 @@
-"""YAML as the zoo reads and writes it: plain data, the scalars of YAML 1.2, a place for all of it.
+"""Reading and writing YAML: plain data with the scalars of YAML 1.2, and the place of every value.
 
 PyYAML follows YAML 1.1, where ``1e-3`` is text, ``no`` is false and ``12:30`` is 750. Here a number
-is a number, and only true and false are booleans. A file may come from a stranger: tags build
-nothing, and aliases cannot grow it beyond bounds.
+is a number, and only true and false are booleans. Files are not trusted: tags construct no objects,
+and aliases cannot expand without limit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Keys = tuple[Key, ...]
 MAX_BYTES = 1_000_000
 MAX_VALUES = 10_000
 MAX_DEPTH = 50
-_MAX_DIGITS = 1000  # of a number; Python writes no whole numbers of more than 4,300
+_MAX_DIGITS = 1000  # of a number; Python refuses to print more than 4,300
 
 _INDEX = re.compile("^[0-9]+$")
 _PREFIX = "tag:yaml.org,2002:"
-# The core schema of YAML 1.2: kind, pattern, and the characters that such a scalar can begin with.
+# The core schema of YAML 1.2: kind, pattern, and the possible first characters of such a scalar.
 _CORE = (
     ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
@@ -42,7 +42,7 @@ _CORE = (
 
 
 class Place(NamedTuple):
-    """Where something was written: ``file:line:column``, as far as it is known."""
+    """Where something was written: ``file:line:column``, as far as known."""
 
     file: str
     line: int = 0
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with the value at ``keys``, and where that was written."""
+    """What is wrong with the value at ``keys``, and where it was written."""
 
     place: Place
     keys: Keys
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """A value and its place; an entry of a map is where its key is."""
+    """A value and its place; the place of a map's entry is that of its key."""
 
     value: Any  # a scalar, a list of nodes, or a dict of nodes
     place: Place
@@ -76,7 +76,7 @@ class Node:
         return self.value
 
     def nearest(self, keys: Iterable[Key]) -> Place:
-        """Return the place of the value at ``keys``, or of what should hold it."""
+        """Return the place of the value at ``keys``, or of the map or list that should hold it."""
         node = self
         for key in keys:
             if isinstance(node.value, dict) and key in node.value:
@@ -89,13 +89,9 @@ class Node:
 
 
 def read(path: Path, file: str, problems: list[Problem], *, pipe: bool = False) -> Node | None:
-    """Read a file, called ``file`` in messages; None where nothing could be made of it.
+    """Read a file, named ``file`` in messages; add a problem and return None if that fails.
 
-    Args:
-        path: the file.
-        file: what messages call it.
-        problems: what is found is added here.
-        pipe: whether it may be a pipe, which waits for whoever writes into it.
+    A ``pipe`` is read until its writer closes it.
     """
     from zoo.support.files import open_regular  # which needs this module
 
@@ -117,14 +113,9 @@ def read(path: Path, file: str, problems: list[Problem], *, pipe: bool = False) 
 def parse(
     text: str, file: str, problems: list[Problem], place: Place | None = None, keys: Keys = ()
 ) -> Node | None:
-    """Read a text; None, and a problem more, where nothing could be made of it.
+    """Parse a text; add a problem and return None if that fails.
 
-    Args:
-        text: the YAML.
-        file: what messages call it.
-        problems: what is found is added here.
-        place: where all of it is to be said to be, for a text that has no lines to count.
-        keys: where the value belongs.
+    Problems are at ``keys`` of the config, and at ``place`` if the lines of the text do not count.
     """
     try:
         root = yaml.compose(text, _Loader)
@@ -146,28 +137,28 @@ def parse(
 
 
 def dump(data: Any) -> str:
-    """Write plain data so that YAML 1.1 and 1.2 readers alike get it back as it was."""
+    """Write plain data so that readers of YAML 1.1 and of 1.2 get the same data back."""
     return _write(data, flow=None, width=100)
 
 
 def kind_of(text: str) -> str:
-    """Return what an unquoted scalar is: null, bool, int, float or str."""
+    """Return the type of an unquoted scalar: null, bool, int, float or str."""
     return next((kind for kind, pattern, _ in _CORE if pattern.match(text)), "str")
 
 
 def inline(value: Any) -> str:
-    """Write plain data on one line, as a setting on the command line has it."""
+    """Write plain data on one line, as in a setting on the command line."""
     return _write(value, flow=True, width=1e9).removesuffix("\n").removesuffix("\n...")
 
 
 def _write(data: Any, flow: bool | None, width: float) -> str:
     text: str = ""
-    for as_it_is in (True, False):  # a text that could steer a terminal is written in escapes
+    for unescaped in (True, False):  # text that could control a terminal is escaped
         text = yaml.dump(
             data,
             Dumper=_Dumper,
             sort_keys=False,
-            allow_unicode=as_it_is,
+            allow_unicode=unescaped,
             default_flow_style=flow,
             width=width,
         )
@@ -183,18 +174,18 @@ def keys_of(dotted: str) -> Keys:
 
 
 def nest(keys: Keys, node: Node) -> Node:
-    """Return the maps in which a value is at ``keys``, all of them written where the value is."""
+    """Return nested maps that have a value at ``keys``, all with the place of the value."""
     for key in reversed(keys):
         node = Node({key: node}, node.place)
     return node
 
 
 def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
-    """Lay one tree over another: maps merge, all else is replaced.
+    """Lay one tree over another: maps merge, everything else is replaced.
 
-    A map with another ``name`` is another component, to which the inherited arguments mean nothing:
-    it replaces the map below it. A config as a whole may change its name and still inherit.
-    Text stands for a map with that name; a map of numbers changes items of a list.
+    A map with another ``name`` is another component, for which the inherited arguments mean
+    nothing: it replaces the map below it. Only the whole config may change its name and inherit.
+    Text stands for a map with that name; a map with numbers as keys changes items of a list.
     """
     base, over = spelled_out(base, over), spelled_out(over, base)
     if _fits(over, base):
@@ -213,14 +204,14 @@ def merge(base: Node, over: Node, keys: Keys = ()) -> Node:
 
 
 def spelled_out(node: Node, beside: Node) -> Node:
-    """Return a component's name as a map with that name, where the other is written as a map."""
+    """Return a component's name as a map with that name, if ``beside`` is written as a map."""
     if isinstance(node.value, str) and isinstance(beside.value, dict):
         return Node({"name": node}, node.place)
     return node
 
 
 def _fits(over: Node, base: Node) -> bool:
-    """Tell whether a map is one of places in a list."""
+    """Return whether the keys of a map are positions in a list."""
     if not isinstance(over.value, dict) or not isinstance(base.value, list) or not over.value:
         return False
     return all(key in range(len(base.value)) for key in over.value)
@@ -239,7 +230,7 @@ class _Refused(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes a file into PyYAML's nodes; stops early where there are too many or too deep."""
+    """Composes a file into PyYAML's nodes; stops early if they are too many or too deep."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - without those of YAML 1.1
 
@@ -260,14 +251,14 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that is something else to either version of YAML."""
+    """Quotes text that either version of YAML would read as something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
         node = super().represent_mapping(tag, mapping, flow_style)
-        if len(node.value) > 6:  # too many to be read on one line
+        if len(node.value) > 6:  # too many for one line
             node.flow_style = False
         return node
 
@@ -285,7 +276,7 @@ def _limit(count: int, depth: int, mark: Any) -> None:
 
 
 class _Converter:
-    """Turns PyYAML's nodes, which aliases may share or even close to a ring, into a finite tree."""
+    """Turns PyYAML's nodes, which aliases may share or make circular, into a finite tree."""
 
     def __init__(self, file: str, problems: list[Problem], place: Place | None) -> None:
         self._file = file
@@ -295,10 +286,10 @@ class _Converter:
         self._open: set[yaml.Node] = set()
 
     def convert(self, node: yaml.Node, keys: Keys, place: Place | None = None) -> Node:
-        """Return the tree of a node; ``place`` is that of the key which leads to it."""
+        """Return the tree of a node; ``place`` is that of its key."""
         self._count += 1
         if node in self._open:
-            raise _Refused("an alias to what it is part of", node.start_mark)
+            raise _Refused("an alias to something that contains it", node.start_mark)
         _limit(self._count, len(self._open) + 1, node.start_mark)
         self._open.add(node)
         value = self._value(node, keys)
@@ -329,7 +320,7 @@ class _Converter:
         return found
 
     def _key(self, node: yaml.Node, keys: Keys) -> Key | None:
-        """Return a key: text, or a whole number as the K of a Recall@K is."""
+        """Return a key: text, or a whole number such as the K of a Recall@K."""
         if isinstance(node, yaml.ScalarNode):
             key = self._scalar(node, keys)
             if key == "<<":
@@ -346,7 +337,7 @@ class _Converter:
         text: str = node.value
         kind = self._check_tag(node, keys, "str", kind_of(text))
         if any("\ud800" <= character <= "\udfff" for character in text):
-            self._report(node, keys, f"{text[:20]!r} is not text: it has half of a character")
+            self._report(node, keys, f"{text[:20]!r} is not text: it has half a character")
         if kind == "null":
             return None
         if kind == "bool":
@@ -362,9 +353,9 @@ class _Converter:
         return text
 
     def _check_tag(self, node: yaml.Node, keys: Keys, *accepted: str) -> str:
-        """Return the kind that a node's tag, written or implied, stands for.
+        """Return the type that a node's tag, written or implied, stands for.
 
-        Where it is not among those accepted, it is reported and taken for the first of them.
+        A tag that is not accepted is reported, and treated as the first accepted one.
         """
         kind = node.tag.removeprefix(_PREFIX)
         if kind in accepted:

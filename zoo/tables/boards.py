@@ -34,11 +34,11 @@ class Row:
     """An experiment: the runs that differ in nothing but their seed.
 
     Attributes:
-        results: what each run left, by seed.
+        results: the result of each run, by seed.
         recall: score by K.
-        features: score by K of the pooled features below the embedding, where it was measured.
+        features: score by K of the pooled features below the embedding; empty if not measured.
         paper: what the paper reports, by K, in percent.
-        settings: what sets it apart from the other rows, as the command line has it.
+        settings: the settings in which it differs from the other rows, as on the command line.
     """
 
     results: tuple[Result, ...]
@@ -69,7 +69,7 @@ class Row:
 
     @property
     def measures(self) -> dict[str, Score]:
-        """Score by name of what else was measured, in the order of ``MEASURES``."""
+        """Scores of the other measures by name, in the order of ``MEASURES``."""
         known = [result.get("measures", {}) for result in self.results]
         return {
             name: Score(tuple(100 * of_run[name] for of_run in known if name in of_run))
@@ -79,7 +79,7 @@ class Row:
 
     @property
     def note(self) -> str | None:
-        """How it was chosen on classes that were held back; None if none were."""
+        """How it was chosen on held-out classes; None if there were none."""
         return choice.note(self.results)
 
 
@@ -88,11 +88,11 @@ class Board(Shown):
     """The experiments on one data set, best first.
 
     Attributes:
-        title: the data set; with its fingerprint where another would have the same title.
-        size: how many classes and images were searched, as far as that is known.
+        title: the data set; with its fingerprint if another has the same title.
+        size: the numbers of classes and images that were searched, if known.
         ks: every K that one of the rows has.
         rows: sorted by the first K.
-        shared: settings of all rows that say nothing else, where they differ in some.
+        shared: the settings of every row that does not show another value.
     """
 
     title: str
@@ -117,8 +117,8 @@ def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> Shelf[Board]
     """Sort results into boards; data sets of the same name but other images are kept apart.
 
     Args:
-        results: what runs left.
-        apart: what else has boards of its own: ``backbone``, ``embedding_size``.
+        results: of runs.
+        apart: what also gets separate boards: ``backbone``, ``embedding_size``.
     """
     for what in apart:
         choose("column", what, _APART)
@@ -134,11 +134,7 @@ def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> Shelf[Board]
 
 
 def check_results(results: Iterable[Result]) -> list[Result]:
-    """Return what runs left.
-
-    Raises:
-        UserError: one of them is something else.
-    """
+    """Return results; raise a UserError if one of them is not the result of a run."""
     checked = list(results)
     for i, result in enumerate(checked):
         try:
@@ -153,15 +149,15 @@ def check_results(results: Iterable[Result]) -> list[Result]:
 
 
 def identity(result: Result) -> tuple[str, str]:
-    """Return what tells data sets apart: the name, and the fingerprint of the images."""
+    """Return what identifies a data set: its name and the fingerprint of its images."""
     data = result["dataset"]
     return data["name"], data.get("fingerprint", "")
 
 
 def titles(results: Iterable[Result]) -> dict[tuple[str, str], str]:
-    """Return what each data set is called, in the order of what they are called.
+    """Return the titles of data sets, sorted: name, and folder if one was given.
 
-    By its folder, if one was given; with its fingerprint where another is called the same.
+    If two have the same title, their fingerprints are added.
     """
     folders: dict[tuple[str, str], str] = {}
     for result in results:
@@ -179,7 +175,7 @@ def experiments(results: Iterable[Result], by_name: bool = True) -> list[tuple[R
     """Return the runs of each experiment, by seed: they differ in nothing else.
 
     Args:
-        results: what runs left.
+        results: of runs.
         by_name: whether the same settings under another name are another experiment.
     """
     groups: dict[tuple[str, ...], dict[int, Result]] = {}
@@ -191,7 +187,7 @@ def experiments(results: Iterable[Result], by_name: bool = True) -> list[tuple[R
 
 
 def rows(found: Sequence[tuple[Result, ...]]) -> tuple[list[Row], tuple[str, ...]]:
-    """Return experiments as rows of which no two look alike, and the settings that most share."""
+    """Return experiments as distinguishable rows, and the settings that most share."""
     known = [next((r["settings"] for r in runs if r.get("settings")), None) for runs in found]
     own, shared = differences.find(known)
     made = [_row(runs, settings) for runs, settings in zip(found, own, strict=True)]
@@ -199,7 +195,7 @@ def rows(found: Sequence[tuple[Result, ...]]) -> tuple[list[Row], tuple[str, ...
 
 
 def size_of(results: Iterable[Result]) -> str:
-    """Return how large a data set is, as far as a result says so."""
+    """Return the size of a data set, if a result has it."""
     found: dict[str, Any] = {}
     for result in results:
         found |= result["dataset"]
@@ -215,7 +211,7 @@ def _board(title: str, results: Sequence[Result]) -> Board:
 
 
 def _told_apart(found: Sequence[Row]) -> list[Row]:
-    """Return rows of which no two look alike: if need be, they show their digest."""
+    """Return rows of which no two look alike: if necessary, they show their digest."""
     looks = [(row.name, row.settings, row.loss, row.network, row.note) for row in found]
     alike = Counter(looks)
     return [

@@ -1,4 +1,4 @@
-"""Under which conditions an experiment was measured: those of unlike ones are not comparable."""
+"""The conditions under which experiments are comparable: same network, size, images."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from zoo.config.schema import dig
 from zoo.tables import differences
 
-_IN_TRAINING = ("pad", "random_crop", "scale", "mirror")  # of images; no test image is changed so
-_UNKNOWN = {  # by whether the settings of a result, and those of the others, are known
+_IN_TRAINING = ("pad", "random_crop", "scale", "mirror")  # random changes of training images only
+_UNKNOWN = {  # (settings of this result known, of the others known)
     (False, True): "may not be comparable with the others: its settings are not recorded",
     (True, False): "may not be comparable with the others, whose settings are not recorded",
 }
@@ -23,15 +23,15 @@ def notes(
     reference: Sequence[Mapping[str, Any]] = (),
     varied: Collection[str] = (),
 ) -> list[str | None]:
-    """Return of each experiment what keeps it from being comparable with most.
+    """Return for each experiment why it is not comparable with most; None if it is.
 
-    Compared are the network, the size of the embedding, the preparation of images, and which images
-    there are. How it was trained is what experiments are about, and which classes were held back
-    for a choice is told elsewhere. Where there are as many of several conditions, the first count.
+    The network, the embedding size, the preparation of images and the images themselves must be
+    the same; the training may differ. If two sets of conditions are equally frequent, the first
+    one counts.
 
     Args:
-        results: of each experiment, the result of one of its runs.
-        reference: the results among which most decide; by default all.
+        results: the result of one run of each experiment.
+        reference: the results whose majority decides; by default all.
         varied: settings that the table is about, which may differ.
     """
     if not results:
@@ -41,14 +41,14 @@ def notes(
 
 
 def value(result: Mapping[str, Any], path: str) -> Any:
-    """Return a setting by its dotted path; of a component, its name. None where it is not known."""
-    told = {
-        "loss": result["loss"],  # null where nothing was trained, whatever the settings have
+    """Return a setting by its dotted path; a component's name; None if it is not known."""
+    facts = {
+        "loss": result["loss"],  # null without training, whatever the settings are
         "model.backbone": result["backbone"],
         "model.embedding_size": result["embedding_size"],
     }
-    if path in told:
-        return told[path]
+    if path in facts:
+        return facts[path]
     found = dig(result.get("settings") or {}, path.split("."))
     return found.get("name") if isinstance(found, dict) else found
 
@@ -64,7 +64,7 @@ def _note(
     result: Mapping[str, Any], usual: Mapping[str, Any], varied: Collection[str]
 ) -> str | None:
     known = _known(result), _known(usual)
-    if not all(known):  # then only what every result tells can be compared
+    if not all(known):  # then only what every result holds can be compared
         result, usual = ({**one, "settings": None} for one in (result, usual))
     found = differences.between(_of(result, varied), _of(usual, varied))
     if found:
@@ -95,10 +95,10 @@ def _of(result: Mapping[str, Any], varied: Collection[str]) -> dict[str, Any]:
 
 
 def _file_name(value: Any) -> Any:
-    """Return of a path its last part: on another machine, the same file lies elsewhere."""
+    """Return the last part of a path: another machine has the same file in another folder."""
     return re.split(r"[/\\\\]", value)[-1] if isinstance(value, str) else value
 
 
 def _map(value: Any) -> dict[str, Any]:
-    """Return a map as it is, and an empty one for all else: a result may be a stranger's."""
+    """Return a map unchanged, and an empty map for anything else that a result may hold."""
     return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""In which settings the experiments of a board differ: what their names do not tell."""
+"""The settings in which the experiments of a board differ."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 from zoo.support.values import as_setting
 
 _IN_COLUMNS = {"dataset", "loss", "model.backbone", "model.embedding_size"}
-_PATHS = ("root", "weights")  # what else sets runs apart, their digest tells
+_PATHS = ("root", "weights")  # other differences show in the digest
 _OF_TRAINING = ("loss", "miner", "sampler", "optimizer", "schedule", "train")
 
 
 class _Key(NamedTuple):
-    """A setting: another loss's scale is another setting.
+    """A setting; the scale of one loss and the scale of another are two settings.
 
     Attributes:
         path: dotted, as on the command line.
-        owners: path and name of each component that it is part of.
+        owners: path and name of each component that contains it.
     """
 
     path: str
@@ -28,12 +28,12 @@ class _Key(NamedTuple):
 
 
 class Differences(NamedTuple):
-    """What sets experiments apart.
+    """The settings in which experiments differ.
 
     Attributes:
-        own: of each experiment, its settings as the command line has them, such as
-            ``loss.scale=16``; those that most of them share are left out.
-        shared: what those are.
+        own: for each experiment, its settings as on the command line, such as ``loss.scale=16``,
+            without those that most experiments share.
+        shared: the settings that most share.
     """
 
     own: list[list[str]]
@@ -41,11 +41,10 @@ class Differences(NamedTuple):
 
 
 def find(experiments: Sequence[Mapping[str, Any] | None]) -> Differences:
-    """Return in what experiments differ, but for what has a column of its own.
+    """Return the settings in which experiments differ, without those that have a column.
 
     Args:
-        experiments: the settings of each, as ``Config.settings`` returns them; None where they are
-            not known.
+        experiments: the settings of each, as ``Config.settings`` returns them; None if unknown.
     """
     found = [dict(_leaves(_relevant(settings or {}))) for settings in experiments]
     known = [leaves for leaves in found if leaves]
@@ -57,7 +56,7 @@ def find(experiments: Sequence[Mapping[str, Any] | None]) -> Differences:
 
 
 def between(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return what one has instead of another, such as ``images.crop=28 instead of null``.
+    """Return how one differs from the other, such as ``images.crop=28 instead of null``.
 
     Args:
         one: settings of an experiment, or a part of them.
@@ -79,8 +78,8 @@ def _own(leaves: Mapping[_Key, str], usual: Mapping[_Key, str | None]) -> list[s
 
 
 def _relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those of a training that did not take place."""
-    if isinstance(settings.get("evaluate"), Mapping):  # left out of a run that holds nothing back
+    """Return the settings, without those of training if there was none."""
+    if isinstance(settings.get("evaluate"), Mapping):  # missing if no classes are held out
         settings = {**settings, "evaluate": {"validation": None, **settings["evaluate"]}}
     train = settings.get("train")
     if not isinstance(train, Mapping) or train.get("iterations") != 0:
@@ -107,30 +106,29 @@ def _leaves(
 
 
 def _without_folder(key: str, value: Any) -> Any:
-    """Return a setting; of a file or folder only its name, as it is the same from anywhere."""
+    """Return a setting; only the name of a file or folder, which is the same everywhere."""
     is_path = key in _PATHS and isinstance(value, str)
     return PurePath(value).name or value if is_path else value
 
 
 def _differs(key: _Key, known: Sequence[Mapping[_Key, str]]) -> bool:
-    """Tell whether those that can have a setting have several values; none is one as well."""
+    """Return whether the experiments that can have a setting differ in it; unset is a value."""
     return len({leaves.get(key) for leaves in known if _can_have(key, leaves)}) > 1
 
 
 def _can_have(key: _Key, leaves: Mapping[_Key, str]) -> bool:
-    """Tell whether an experiment has the components that a setting is part of.
+    """Return whether an experiment has the components that contain a setting.
 
-    Arguments that are null by default are missing where nobody gave them.
+    Arguments that are null by default are missing unless they were given.
     """
     outer = [(_Key(path, key.owners[:i]), name) for i, (path, name) in enumerate(key.owners)]
     return key in leaves or (bool(outer) and all(leaves.get(k) == name for k, name in outer))
 
 
 def _usual(key: _Key, known: Sequence[Mapping[_Key, str]]) -> str | None:
-    """Return the value that most have, if most have the component; None if there is none.
+    """Return the value of most experiments, if most have the component; else None.
 
-    So there is one at most for a path, and it can be told without the component. It takes three:
-    of two, each is better told its own.
+    At least three must share it: with two, showing both settings is clearer.
     """
     values = Counter(leaves[key] for leaves in known if key in leaves)
     total = values.total()

@@ -1,6 +1,6 @@
-"""Run folders -> tables of Recall@K.
+"""From run folders to tables of Recall@K.
 
-A board has the experiments on one data set, a row for each. :func:`tables` makes tables of boards,
+A board holds the experiments on one data set, one row each. :func:`tables` makes tables of boards,
 or of results in the shape of a published table; :func:`render` writes them in any format.
 """
 
@@ -43,22 +43,22 @@ __all__ = [
 
 FORMATS = {"text": ".txt", "markdown": ".md", "csv": ".csv", "json": ".json", "latex": ".tex"}
 FORMATS |= {"html": ".html"}
-"""The formats, and how files of them end."""
+"""The formats and the endings of their files."""
 
 _WHAT_TO_DO = "name a folder with runs, or make one: zoo run ice_glyphs"
-_WIDTH = 160  # characters of a text that is not for a terminal
-_NAMED = 5  # names that a message tells
+_WIDTH = 160  # characters of a text that does not go to a terminal
+_NAMED = 5  # names in a message
 
 
 @checked
 def load(*directories: str | Path) -> list[dict[str, Any]]:
     """Return the results of all finished runs under some directories.
 
-    Each tells under ``folder`` where it is from: the folder of its run.
+    Each holds the folder of its run under ``folder``.
 
     Raises:
-        UserError: if there is no such directory or no finished run in it. Damaged results beside
-            good ones are left out, with a warning.
+        UserError: if there is no such directory or no finished run in it. Damaged results among
+            intact ones are skipped with a warning.
     """
     return [result for directory in directories for result in _load(Path(directory))]
 
@@ -76,22 +76,22 @@ def tables(
     others: bool = False,
     significance: bool = False,
 ) -> Shelf[Table]:
-    """Return results as tables; what is left out of a published shape is told in a warning.
+    """Return results as tables; a warning names those that a published shape has no place for.
 
     Args:
-        results: what runs left, see :func:`load`.
+        results: of runs, see :func:`load`.
         shape: "runs": a table for each data set, a row for each experiment; or the name or the file
             of a published table's shape.
         wanted: shell patterns for ``dataset``, ``backbone``, ``loss``, ``size`` and ``name``; only
-            results that match one of each are in the tables.
-        spread: what stands behind ±: "std", the standard deviation over the seeds, or "ci", half of
+            results that match one pattern of each are in the tables.
+        spread: the number after ±: "std", the standard deviation over the seeds, or "ci", half of
             the 95 % interval of the mean.
         sort: the column that sorts the rows of runs; by default Recall at the first K.
-        apart: what else has tables of its own: ``backbone``, ``size``.
-        paper: whether a published shape has lines with the paper's values.
-        others: whether a published shape gets rows for what it has none for.
-        significance: whether rows of runs are marked that are not significantly worse than the
-            best; see :mod:`zoo.comparing.standings`.
+        apart: what also gets separate tables: ``backbone``, ``size``.
+        paper: whether a published shape shows the paper's values below ours.
+        others: whether a published shape gets rows for the other experiments.
+        significance: whether to mark the rows that are not significantly worse than the best;
+            see :mod:`zoo.comparing.standings`.
 
     Raises:
         UserError: if nothing is left to show, or an argument does not fit.
@@ -117,10 +117,10 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
     Args:
         made: the tables.
         kind: the format.
-        standalone: for latex: whether it is a document of its own.
+        standalone: for latex, whether to write a complete document.
 
     Raises:
-        UserError: if there is no such format, or it has no documents of their own.
+        UserError: if there is no such format, or it has no complete documents.
     """
     choose("format", kind, FORMATS)
     if standalone and kind != "latex":
@@ -138,11 +138,11 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
 
 @checked
 def to_table(board: Board, width: Count | None = None, highlight: str | None = None) -> Group:
-    """Return a board for the terminal; a network that all rows have is in its title.
+    """Return a board for the terminal; a network that all rows share is in its title.
 
     Args:
         board: the board.
-        width: the characters that there is room for; by default as many as it takes.
+        width: in characters; by default as wide as necessary.
         highlight: the name of a run, whose row stands out.
     """
     return terminal.render(listed.table(board), width, highlight)
@@ -169,12 +169,14 @@ def _load(root: Path) -> list[dict[str, Any]]:
         warnings.warn(message, stacklevel=3)
     for name, count in Counter(result["run"] for result in found).items():
         if count > 1:
-            warnings.warn(printable(f"{name} is there {count} times; one is shown"), stacklevel=3)
+            warnings.warn(
+                printable(f"{name} is there {count} times; only one is shown"), stacklevel=3
+            )
     return found
 
 
 def _tell(made: shaped.Shaped, paper: str) -> None:
-    """Warn of what is left out of a table; refuse one with nothing in it."""
+    """Warn about results that a table has no place for; refuse an empty table."""
     names = _named(result["config"] for result in made.without_row)
     data = _named(result["dataset"]["name"] for result in made.elsewhere)
     said = []
@@ -198,12 +200,12 @@ def _named(names: Any) -> str:
 
 
 def _nothing_in(root: Path) -> str:
-    """Return that no run is finished, and what there is instead."""
+    """Return the message that no run is finished, with the unfinished ones."""
     begun = [path.parent.name for path in sorted(root.rglob(CONFIG))]
     if not begun:
         return printable(f"{root}: no finished run in it; {_WHAT_TO_DO}")
     names = ", ".join(begun[:3]) + (", ..." if len(begun) > 3 else "")
     return printable(
-        f"{root}: no finished run in it, but {len(begun)} that began: {names}; the command that "
-        "began one goes on with it"
+        f"{root}: no finished run in it, but {len(begun)} unfinished: {names}; repeat the command "
+        "that started one to continue it"
     )

@@ -1,4 +1,4 @@
-"""A board -> a table: a row for each experiment, with its settings, loss and network."""
+"""From a board to a table: a row for each experiment, with its settings, loss and network."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _SPREADS = {
 }
 _SIGNIFICANCE = (
     "Significantly worse: p < 0.05, two-sided, corrected for the number of rows (Holm); "
-    "`zoo compare` tells more"
+    "`zoo compare` shows more"
 )
 _BEST = "Bold: the best of the rows that are comparable"
 
 
 def table(board: Board, spread: Spread = "std", significance: bool = False) -> Table:
-    """Return the table of a board; a network that all rows have is told in the title.
+    """Return the table of a board; a network that all rows share is in the title.
 
     Args:
         board: the board.
-        spread: what stands behind ±.
-        significance: whether rows have a note that are not significantly worse than the best; their
-            results then tell the folder of their run.
+        spread: the number after ±.
+        significance: whether to mark the rows that are not significantly worse than the best; their
+            results must hold the folder of their run.
     """
     alike = conditions.notes([row.results[0] for row in board.rows])
     best = best_of([row for row, note in zip(board.rows, alike, strict=True) if not note], board.ks)
@@ -59,7 +59,7 @@ def table(board: Board, spread: Spread = "std", significance: bool = False) -> T
 
 
 def best_of(rows: Iterable[Row], ks: Sequence[int], digits: int = 2) -> dict[int, float]:
-    """Return the best score by K as it is shown; nothing where there is but one to compare."""
+    """Return the best score by K as it is shown; none if there is only one to compare."""
     found = {k: [round(r.recall[k].mean, digits) for r in rows if k in r.recall] for k in ks}
     return {k: max(means) for k, means in found.items() if len(means) > 1}
 
@@ -71,17 +71,17 @@ def is_best(row: Row, best: dict[int, float], digits: int = 2) -> frozenset[int]
 
 
 def remarks_on(rows: Iterable[Row], spread: Spread, unlike: bool) -> list[str]:
-    """Return what ± and bold numbers mean, where that is not plain."""
+    """Return the remarks on ± and bold numbers, if they are needed."""
     several = any(len(row.results) > 1 for row in rows)
     return [_SPREADS[spread]] * several + [_BEST] * unlike
 
 
 def _standings(board: Board, alike: Sequence[str | None]) -> list[str | None]:
-    """Return what is said of each row: that it is not significantly worse than the best.
+    """Return the note of each row that is not significantly worse than the best; else None.
 
     Args:
         board: the board.
-        alike: why a row is not to be compared with most; None for those that are.
+        alike: why a row is not comparable with most; None if it is.
     """
     from zoo.comparing.standings import standings
 
@@ -98,7 +98,7 @@ def _standings(board: Board, alike: Sequence[str | None]) -> list[str | None]:
 
 
 def _on_measures(board: Board) -> list[str]:
-    """Return the warning that NMI and AMI come with, where there are any."""
+    """Return the warning about NMI and AMI, if there are any."""
     if not any({"nmi", "ami"} & row.measures.keys() for row in board.rows):
         return []
     data = board.rows[0].results[0]["dataset"]

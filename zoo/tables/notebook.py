@@ -1,4 +1,4 @@
-"""How results look where they are evaluated: as text, as HTML in a notebook, as a data frame."""
+"""How results show themselves: as text, as HTML in a notebook, as a data frame."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _T = TypeVar("_T", bound="Shown")
 
 
 class Shown:
-    """What is shown as tables; a class says which in ``_as_tables``."""
+    """Base of what is shown as tables; ``_as_tables`` returns them."""
 
     def _as_tables(self) -> Sequence[Table]:
         raise NotImplementedError
@@ -53,14 +53,14 @@ class Shown:
 
 
 class Shelf(Shown, list[_T]):
-    """A list of what is shown as tables."""
+    """A list whose items are shown as tables."""
 
     def _as_tables(self) -> Sequence[Table]:
         return [table for one in self for table in one._as_tables()]
 
 
 class RunResult(Shown, dict[str, Any]):
-    """What a run left, as ``result.json`` has it; shown as its row of the leaderboard."""
+    """The content of ``result.json``, shown as its row of the leaderboard."""
 
     def _as_tables(self) -> Sequence[Table]:
         from zoo.tables import leaderboard
@@ -82,7 +82,7 @@ class RunResult(Shown, dict[str, Any]):
         return printable(str(self.get("run")))
 
     def _waiting(self) -> str:
-        """Return what held-out classes say of a run whose test classes were not measured."""
+        """Return the results on held-out classes of a run that has not been tested."""
         recall = self["validation"]["recall"]
         scores = "  ".join(f"R@{k} {100 * recall[k]:.2f}" for k in recall)
         return f"run {self._name}: validation {scores}; the test classes are not measured"

@@ -1,4 +1,4 @@
-"""Results -> a table in the shape of a published one: its rows, its columns, its order."""
+"""From results to a table in the shape of a published one: its rows, columns and order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shaped:
 
     Attributes:
         table: the table.
-        without_row: results on its data sets that none of its rows is for.
+        without_row: results on its data sets that fit no row.
         elsewhere: results on other data sets.
     """
 
@@ -42,14 +42,14 @@ class _Column(NamedTuple):
 
 @dataclass
 class _Slot:
-    """A row of the shape, and the runs that belong into it.
+    """A row of the shape, and its runs.
 
     Attributes:
-        title: what it is called.
+        title: of the row.
         block: the number of its block.
         contest: whether its best numbers are bold.
         paper: what the paper reports, by data set and K.
-        runs: by data set; with each, whether its config names the row.
+        runs: by data set, each with whether its config names the row.
     """
 
     title: str
@@ -59,7 +59,7 @@ class _Slot:
     runs: dict[_Key, list[tuple[bool, Result]]] = field(default_factory=dict)
 
     def settle(self) -> list[Result]:
-        """Where a config names the row, keep no other settings; return what is left out."""
+        """If a config names the row, drop other settings; return the dropped results."""
         left = []
         for key, runs in self.runs.items():
             named = {result["digest"] for by_name, result in runs if by_name}
@@ -69,7 +69,7 @@ class _Slot:
         return left
 
     def experiments(self, key: _Key) -> list[tuple[Result, ...]]:
-        """Return what is in it on a data set, whatever the configs are called."""
+        """Return its experiments on a data set, whatever the names of their configs."""
         return boards.experiments((result for _, result in self.runs.get(key, ())), by_name=False)
 
 
@@ -93,12 +93,12 @@ def table(
     """Return results in the shape of a table.
 
     Args:
-        results: what runs left.
+        results: of runs.
         shape: the shape.
-        spread: what stands behind ±.
+        spread: the number after ±.
         everywhere: whether the columns are the data sets of the results, not those of the shape.
-        paper: whether the paper's values have lines of their own.
-        others: whether a block is added with the experiments that no row is for, by loss.
+        paper: whether to show the paper's values on separate lines.
+        others: whether to add a block with the experiments that fit no row, by loss.
     """
     columns = list(_columns(results, shape, everywhere))
     keys = [column.key for column in columns]
@@ -135,7 +135,7 @@ def table(
 
 
 def _unclaimed(results: Sequence[Result], shape: TableShape) -> tuple[Result, ...]:
-    """Return the results whose configs do not say that they are for another table of the paper."""
+    """Return the results whose configs name no other table of the paper."""
     tables = [(result.get("paper") or {}).get("table") for result in results]
     pairs = zip(results, tables, strict=True)
     return tuple(result for result, table in pairs if table in (None, shape.paper))
@@ -144,29 +144,29 @@ def _unclaimed(results: Sequence[Result], shape: TableShape) -> tuple[Result, ..
 def _networks(
     columns: Sequence[_Column], lines: Sequence[Line], varied: Sequence[str]
 ) -> list[str]:
-    """Return which network there is, or which on each data set; what differs has a mark."""
+    """Return the network, or the network on each data set; rows that differ have a mark."""
     found: dict[str, str] = {}
     for i, column in enumerate(columns):
         for entry in (line.entries[i] for line in lines):
             if entry.experiment and entry.comparable and column.group.title not in found:
                 backbone, size = entry.experiment.network
-                told = {"model.backbone": backbone, "model.embedding_size": f"{size}-d"}
-                said = ", ".join(told[path] for path in told if path not in varied)
-                found[column.group.title] = said
+                facts = {"model.backbone": backbone, "model.embedding_size": f"{size}-d"}
+                fixed = [facts[path] for path in facts if path not in varied]
+                found[column.group.title] = ", ".join(fixed)
     if len(set(found.values())) == 1:
         return [f"Network: {next(iter(found.values()))}"]
     return [f"Network on {title}: {network}" for title, network in found.items()]
 
 
 def _key(result: Result, shape: TableShape) -> _Key:
-    """Return in which columns a result is; of the paper's data sets, the name is enough."""
+    """Return the data set of a result; the paper's data sets need no fingerprint."""
     name, fingerprint = boards.identity(result)
     own = any(columns.name == name for columns in shape.datasets)
     return (name,) if own else (name, fingerprint)
 
 
 def _columns(results: Sequence[Result], shape: TableShape, everywhere: bool) -> Iterator[_Column]:
-    """Yield the columns: those of the shape first, of which all are there unless others are."""
+    """Yield the columns of the shape and, with ``everywhere``, of the other data sets."""
     there = dict.fromkeys(_key(result, shape) for result in results)
     for columns in shape.datasets:
         if not everywhere or (columns.name,) in there:
@@ -184,9 +184,9 @@ def _columns(results: Sequence[Result], shape: TableShape, everywhere: bool) -> 
 def _slots(
     results: Sequence[Result], shape: TableShape, columns: Sequence[_Column]
 ) -> tuple[list[_Slot], list[Result]]:
-    """Return the rows with their runs, and the results that none is for.
+    """Return the rows with their runs, and the results that fit no row.
 
-    Rows that are values of a setting are the paper's on the paper's data sets only.
+    If rows are values of a setting, the paper's rows apply to the paper's data sets only.
     """
     slots = _of_shape(shape) if not shape.key or any(column.own for column in columns) else {}
     more: dict[str, _Slot] = {}
@@ -207,7 +207,7 @@ def _slots(
 
 
 def _of_shape(shape: TableShape) -> dict[str, _Slot]:
-    """Return the rows of a shape, without runs, by what runs call them."""
+    """Return the rows of a shape, without runs, by their key."""
     slots = {}
     for number, block in enumerate(shape.blocks):
         for row in block.rows:
@@ -223,9 +223,9 @@ def _reported(shape: TableShape, name: str, values: Sequence[float | None]) -> d
 
 
 def _row_of(result: Result, shape: TableShape) -> tuple[str | None, bool]:
-    """Return in which row a result is, and whether its config says so.
+    """Return the row of a result, and whether its config names it.
 
-    Runs for another table of the paper are in this one if their settings are those of a row.
+    A run for another table of the paper belongs here if its settings are those of a row.
     """
     paper = result.get("paper") or {}
     if paper.get("table") == shape.paper and paper.get("dataset") == result["dataset"]["name"]:
@@ -236,7 +236,7 @@ def _row_of(result: Result, shape: TableShape) -> tuple[str | None, bool]:
 
 
 def _by_loss(results: Sequence[Result], shape: TableShape) -> list[_Slot]:
-    """Return rows for what the shape has none for."""
+    """Return rows for the results that fit no row of the shape."""
     slots: dict[str, _Slot] = {}
     for result in results:
         title = shape.row_of(result) if shape.key else None
@@ -247,7 +247,7 @@ def _by_loss(results: Sequence[Result], shape: TableShape) -> list[_Slot]:
 
 
 def _drafts(slots: Sequence[_Slot], keys: Sequence[_Key]) -> tuple[list[_Draft], list[str]]:
-    """Return the lines: one for each row, several where runs of a data set differ in settings."""
+    """Return the lines: one for each row, or several if runs of a data set differ in settings."""
     drafts, shared = [], []
     for slot in slots:
         made = [boards.rows(slot.experiments(key)) for key in keys]
@@ -270,7 +270,7 @@ def _drafts(slots: Sequence[_Slot], keys: Sequence[_Key]) -> tuple[list[_Draft],
 def _lines(
     drafts: Sequence[_Draft], columns: Sequence[_Column], shape: TableShape, paper: bool
 ) -> list[Line]:
-    """Return the lines with what is best in them and what is to be said of them."""
+    """Return the lines with their best numbers and notes."""
     entries = [_compared(drafts, i, column, shape, paper) for i, column in enumerate(columns)]
     return [
         Line(draft.title, tuple(of_line), draft.slot.block)
@@ -303,13 +303,15 @@ def _compared(
 def _unlike(
     rows: Mapping[int, Row], drafts: Sequence[_Draft], shape: TableShape
 ) -> dict[int, str | None]:
-    """Return what keeps rows from being comparable; a block is compared within itself."""
+    """Return why rows are not comparable with the others of their block; None if they are."""
     blocks: dict[int, list[int]] = {}
     for n in rows:
         blocks.setdefault(drafts[n].slot.block, []).append(n)
     found: dict[int, str | None] = {}
     for block, mine in blocks.items():
-        usual = blocks.get(0 if block == len(shape.blocks) else block, ())  # what is added, with 0
+        usual = blocks.get(
+            0 if block == len(shape.blocks) else block, ()
+        )  # an added block, with block 0
         results = [rows[n].results[0] for n in mine]
         reference = [rows[n].results[0] for n in usual]
         found |= zip(mine, conditions.notes(results, reference, shape.varied), strict=True)

@@ -1,4 +1,4 @@
-"""The shape of a published table, read from a file: its rows, its columns and its numbers."""
+"""The shape of a published table, read from a file: rows, columns and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Protocol(_Part):
     settings: dict[str, _Setting] = Field(description="the settings of it that a run may lack")
 
     def unlike(self, result: Mapping[str, Any]) -> str | None:
-        """Return what keeps a run from being comparable with the paper's numbers."""
+        """Return why a run is not comparable with the paper's numbers; None if it is."""
         found = {path: conditions.value(result, path) for path in self.settings}
         other = [
             f"{path}={as_setting(found[path])} instead of {as_setting(value)}"
@@ -121,15 +121,15 @@ class TableShape(_Part):
             return None
         if any(value is None for factors in values for value in factors):
             return None
-        told = iter(values)
-        return re.sub(r"\{.*?\}", lambda _: _product(next(told)), self.key)
+        factors = iter(values)
+        return re.sub(r"\{.*?\}", lambda _: _product(next(factors)), self.key)
 
 
 def load(name: str) -> TableShape:
     """Return a shape that ships with the zoo, by its name, or one in a file of the user's.
 
     Raises:
-        UserError: if there is no such shape, or the file is none.
+        UserError: if there is no such shape, or the file does not hold one.
     """
     shipped = _library()
     path = shipped.get(name, Path(name))
@@ -145,7 +145,7 @@ def load(name: str) -> TableShape:
         return TableShape.model_validate(numbers_alike(node.plain()))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))[:60] or "all of it"
+        where = ".".join(map(str, first["loc"]))[:60] or "the whole file"
         raise UserError(
             printable(f"{name}: not the shape of a table: {where}: {first['msg']}")
         ) from error

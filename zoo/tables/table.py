@@ -1,4 +1,4 @@
-"""A table, whatever it is written as: rows of experiments, a group of columns for each data set.
+"""A table in any format: rows of experiments, a group of columns for each data set.
 
 Formats for machines are made from :class:`Table`, those for people from the :class:`Grid` that
 :func:`layout` makes of it: its cells are text, and what a format does to them is markup.
@@ -27,7 +27,7 @@ class Group:
     Attributes:
         title: the data set.
         ks: the K of its columns.
-        headed: whether the title stands above the columns.
+        headed: whether the title is above the columns.
     """
 
     title: str
@@ -37,14 +37,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a row has on one data set.
+    """The cells of a row on one data set.
 
     Attributes:
-        experiment: the runs; None where there are none.
+        experiment: the runs; None if there are none.
         paper: what the paper reports, by K, in percent.
         best: the K at which it is the best.
-        notes: what is to be said of it below the table.
-        comparable: whether it is, with most of its column.
+        notes: notes on it below the table.
+        comparable: whether it is comparable with most of its column.
     """
 
     experiment: Row | None = None
@@ -59,7 +59,7 @@ class Line:
     """A row of a table.
 
     Attributes:
-        title: what it is called.
+        title: of the row.
         entries: one for each group.
         block: rows of different blocks have a rule between them.
     """
@@ -79,15 +79,15 @@ class Table(Shown):
     """A table.
 
     Attributes:
-        title: what is in it.
-        shape: "runs", or the shape that it has the rows of.
-        head: what stands above the titles of the rows.
+        title: above the table.
+        shape: "runs", or the published shape.
+        head: above the titles of the rows.
         groups: the columns.
         lines: the rows.
-        facts: whether columns tell of an experiment's settings, loss, network, seeds and minutes.
-        paper: whether the paper's values have lines of their own.
-        remarks: what is said below of all of it.
-        spread: what stands behind ±.
+        facts: whether columns show settings, loss, network, seeds and minutes.
+        paper: whether the paper's values have separate lines.
+        remarks: below the table, about all of it.
+        spread: the number after ±.
         digits: decimals of a score.
     """
 
@@ -107,18 +107,18 @@ class Table(Shown):
 
     @property
     def notes(self) -> list[str]:
-        """What is said below of some rows, each once; their marks are numbers from 1."""
+        """The notes on some rows, each once; their marks are numbers from 1."""
         entries = (entry for line in self.lines for entry in line.entries)
         return list(dict.fromkeys(note for entry in entries for note in entry.notes))
 
     def marks(self, entry: Entry) -> tuple[int, ...]:
-        """Return the numbers of what is said of an entry."""
+        """Return the numbers of an entry's notes."""
         notes = self.notes
         return tuple(sorted(notes.index(note) + 1 for note in entry.notes))
 
 
 def shared_network(rows: Iterable[Row]) -> dict[str, str]:
-    """Return what all rows have in common of their network, in words, by column."""
+    """Return what the networks of all rows have in common, in words, by column."""
     networks = [row.network for row in rows]
     backbones, sizes = ({network[i] for network in networks} for i in (0, 1))
     shared = {"backbone": next(iter(backbones))} if len(backbones) == 1 else {}
@@ -126,7 +126,7 @@ def shared_network(rows: Iterable[Row]) -> dict[str, str]:
 
 
 class Cell(NamedTuple):
-    """A cell: its text, what is raised behind it, and whether it is the best of its column."""
+    """A cell: its text, the marks after it, and whether it is the best of its column."""
 
     text: str
     marks: str = ""
@@ -134,7 +134,7 @@ class Cell(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The head of a column; ``group`` is the title that stands above several, or nothing."""
+    """The head of a column; ``group`` is the title above several columns, or empty."""
 
     text: str
     number: bool
@@ -148,8 +148,8 @@ class GridLine:
     Attributes:
         cells: one for each head.
         line: the row that it belongs to.
-        below: whether it only adds to the line above it.
-        rule: whether a rule stands above it.
+        below: whether it continues the line above it.
+        rule: whether there is a rule above it.
     """
 
     cells: tuple[Cell, ...]
@@ -163,10 +163,10 @@ class Grid:
     """A table as text.
 
     Attributes:
-        title: what is in it.
+        title: above the table.
         heads: of the columns.
         lines: of the rows.
-        notes: what is said below, each with its mark; remarks have none.
+        notes: below the table, each with its mark; remarks have none.
     """
 
     title: str
@@ -176,7 +176,7 @@ class Grid:
 
     @property
     def spans(self) -> list[tuple[str, int]]:
-        """The titles that stand above columns, and above how many; empty if there are none."""
+        """The titles above columns, each with its number of columns; empty if there are none."""
         found: list[tuple[str, int]] = []
         for head in self.heads:
             if found and found[-1][0] == head.group:
@@ -197,11 +197,11 @@ def with_settings_below(table: Table) -> Table:
 
 
 def layout(table: Table, stacked: bool = False, without: Collection[str] = ()) -> Grid:
-    """Return a table as cells of text, without columns for a network that all rows have.
+    """Return a table as cells of text, without columns for a network that all rows share.
 
     Args:
         table: the table.
-        stacked: whether settings stand below the name, not in a column.
+        stacked: whether settings are below the name instead of in a column.
         without: facts and measures that have no column.
     """
     shared = shared_network(row for line in table.lines for row in line.experiments)
@@ -243,13 +243,13 @@ def _lines(table: Table, facts: list[str], last: list[str], stacked: bool) -> It
 
 
 def _measured(table: Table) -> list[str]:
-    """Return what else than Recall@K one of the rows has, where columns tell of it."""
+    """Return the measures beside Recall@K that a row has, if there are columns for them."""
     rows = [row for line in table.lines for row in line.experiments] if table.facts else []
     return [name for name in MEASURES if any(name in row.measures for row in rows)]
 
 
 def _added(table: Table, line: Line) -> Iterator[tuple[str, list[Cell]]]:
-    """Yield the title and the numbers of what stands below a row."""
+    """Yield the titles and numbers of the lines below a row."""
     groups = list(zip(table.groups, line.entries, strict=True))
     if table.facts and any(experiment.features for experiment in line.experiments):
         features = [
@@ -310,7 +310,7 @@ def _fact(line: Line, fact: str) -> str:
 
 
 def _below(table: Table) -> Iterator[tuple[str, str]]:
-    """Yield what is said below: what holds for all, and then what the marks mean."""
+    """Yield the remarks, then the notes with their marks."""
     for remark in table.remarks:
         yield "", printable(remark)
     for number, note in enumerate(table.notes, start=1):

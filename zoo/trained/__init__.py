@@ -1,7 +1,7 @@
 """A trained network in use: load it, embed images, export it.
 
 - ``network``: the folder of a run -> a callable from images to embeddings
-- ``images``, ``files``: images as a caller gives them; folders and files of images
+- ``images``, ``files``: images given as paths, PIL images or arrays; folders and files of images
 - ``export``: ONNX and torch.export
 """
 

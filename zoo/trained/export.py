@@ -7,9 +7,9 @@
     exported = zoo.export.export("ice_birds", "birds.onnx")
     exported.difference  # the largest, over all images that were tried
 
-The file takes uint8 pixels in RGB and gives embeddings of length 1; what the backbone wants of its
-input is inside. Scaling and cutting come before a batch: a JSON file beside it says how, and
-:func:`snippet` in Python.
+The file takes uint8 pixels in RGB, returns embeddings of length 1, and includes the preprocessing
+of the backbone. Images are scaled and cropped before that: a JSON file beside it says how, and
+:func:`snippet` does it in Python.
 """
 
 from __future__ import annotations
@@ -50,29 +50,29 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
 
 TOLERANCE = 1e-5
-"""How much a number of an embedding, of length 1, may differ: float32 sums in another order."""
+"""How much a number of an embedding may differ, as float32 sums in another order."""
 
-_TIE = 1e-5  # cosines of neighbours that are nearer may change places
-_REAL, _RANDOM = 48, 16  # images that the file is tried on
-_LEAST_OPSET = 18  # that torch writes
+_TIE = 1e-5  # neighbours whose cosines differ by less may change places
+_REAL, _RANDOM = 48, 16  # numbers of images that the file is tried on
+_LEAST_OPSET = 18  # the lowest that torch writes
 _LEAST_TORCH = (2, 7)  # 2.5 and 2.6 fail on a batch of any size, with every onnxscript
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")  # torch writes its messages in colours
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")  # torch colours its messages
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 _Run: TypeAlias = Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
 
 class ExportError(Exception):
-    """The network could not be written, or what was written is not the network."""
+    """The network could not be exported, or the exported file computes something else."""
 
 
 class Difference(NamedTuple):
-    """How what was written compares with the network.
+    """How an exported file differs from the network.
 
     Attributes:
-        largest: difference of a number of an embedding.
+        largest: the largest difference of a number of an embedding.
         images: how many were tried.
-        real: how many of them are of the test split; the others are random.
-        moved: how many have another nearest neighbour among the others, ties apart.
+        real: how many of them are from the test split; the others are random.
+        moved: how many have another nearest neighbour, not counting ties.
     """
 
     largest: float
@@ -87,11 +87,11 @@ class Difference(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """What was written.
+    """An exported network.
 
     Attributes:
         path: the file.
-        description: what the JSON file beside it holds.
+        description: the content of the JSON file beside it.
         difference: from the network.
     """
 
@@ -112,22 +112,22 @@ def export(
     opset: int | None = None,
     reporter: Reporter | None = None,
 ) -> Exported:
-    """Write a network to a file, and compare what that computes with the network.
+    """Write a network to a file, and compare the embeddings of the file with the network's.
 
-    It is tried, in batches of several sizes, on images of the test split where those are at hand,
-    and on random ones. If it differs by more than ``TOLERANCE``, or an image has another nearest
-    neighbour, nothing is left of it.
+    The file is tried, in batches of several sizes, on images of the test split, if they can be
+    read, and on random ones. It is not written if an embedding differs by more than ``TOLERANCE``
+    or an image has another nearest neighbour.
 
     Args:
         run: its folder, its name in ``runs/``, or the network itself.
-        path: of the file; what describes it goes beside it, into ``<path>.json``.
-        format: "onnx" or "torch"; by default what the path ends in, .onnx or .pt2.
-        opset: version of ONNX's operators; by default what torch prefers.
-        reporter: where progress is told; by default on stderr.
+        path: of the file; its description is written to ``<path>.json``.
+        format: "onnx" or "torch"; by default from the ending of the path, .onnx or .pt2.
+        opset: version of ONNX's operators; by default the one that torch prefers.
+        reporter: shows progress; by default on stderr.
 
     Raises:
-        UserError: no such run or format, nowhere to write, or a package is not installed.
-        ExportError: it cannot be exported, or differs.
+        UserError: no such run or format, the file cannot be written, or a package is missing.
+        ExportError: the network cannot be exported, or the file differs from it.
     """
     reporter = reporter or Reporter()
     place = Path(path)
@@ -139,7 +139,7 @@ def export(
     sides = _sides(model, real)
     reporter.say("exporting, which may take a minute")
     with _explained(model), _quiet():
-        # Not of one image: a one would be taken for a constant.
+        # Two images: torch would take a batch of one for a constant.
         example = torch.zeros(2, 3, *sides, dtype=torch.uint8)
         written = _WRITE[chosen](network, example, opset)
         read = _READ[chosen](written)
@@ -153,12 +153,12 @@ def export(
 
 
 def beside_of(place: Path) -> Path:
-    """Return where the description of an exported network is: each format has its own."""
+    """Return the path of the description of an exported network: each format has its own."""
     return place.with_name(f"{place.name}.json")
 
 
 def _save(place: Path, network: bytes, description: str) -> None:
-    """Write both files. Whatever ends the process, no description is left of another network."""
+    """Write both files. Even if it is killed, this leaves no description of another network."""
     beside = beside_of(place)
 
     def write_network(file: BinaryIO) -> None:
@@ -174,7 +174,7 @@ def _save(place: Path, network: bytes, description: str) -> None:
 
 
 def _write_out(file: BinaryIO, data: bytes) -> None:
-    """Write up to the disk, which may be full, before anything is replaced."""
+    """Write and flush to the disk, which may be full, before anything is replaced."""
     file.write(data)
     file.flush()
     os.fsync(file.fileno())
@@ -232,7 +232,7 @@ _DEEP_GRAY = (  # as zoo.data.decoding.to_rgb does
 def _preparation(
     resize: int | None, keep_aspect: bool, crop: int | None, **_: object
 ) -> Iterator[str]:
-    """Yield the lines that scale and cut ``image``."""
+    """Yield the lines that scale and crop ``image``."""
     in_proportion = "image = image.resize([{0} * side // short for side in image.size], {1})"
     bilinear = "Image.Resampling.BILINEAR"
     if resize and keep_aspect:
@@ -254,7 +254,7 @@ class _Network(nn.Module):
 
     def __init__(self, embedder: Embedder) -> None:
         super().__init__()
-        # One layout of memory: what channels_last would add to the file is of no use in it.
+        # One memory layout: channels_last would only add operations to the file.
         own: Any = copy.deepcopy(embedder)
         self.embedder: Embedder = own.to(device="cpu", memory_format=torch.contiguous_format)
         self.eval().requires_grad_(False)
@@ -264,23 +264,23 @@ class _Network(nn.Module):
 
 
 def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
-    """Return the format that is meant; see that what it needs is installed."""
+    """Return the format; check that the packages it needs are installed."""
     by_ending = {ending: name for name, ending in ENDINGS.items()}
     if format is None and place.suffix not in by_ending:
         endings = one_of(list(by_ending))
-        raise UserError(printable(f"{place}: end it in {endings}, or say which format it is"))
+        raise UserError(printable(f"{place}: end it in {endings}, or give a format"))
     chosen = by_ending[place.suffix] if format is None else format
     if chosen not in FORMATS:
         hint = did_you_mean(chosen, FORMATS)
         raise UserError(f"format {printable(repr(chosen))}: give {one_of(FORMATS)}{hint}")
     if chosen == "torch" and opset is not None:
-        raise UserError("opset is of ONNX; leave it out for torch.export")
+        raise UserError("opset is a setting of ONNX; leave it out for torch.export")
     if opset is not None and opset < _LEAST_OPSET:
         raise UserError(f"opset {opset}: give {_LEAST_OPSET} or more, or leave it out")
     if chosen == "onnx" and _torch() < _LEAST_TORCH:
         least = ".".join(map(str, _LEAST_TORCH))
         raise UserError(
-            f"ONNX needs torch {least} or newer, and this is {torch.__version__}; .pt2 works as is"
+            f"ONNX needs torch {least} or newer, and this is {torch.__version__}; .pt2 still works"
         )
     for package in _PACKAGES if chosen == "onnx" else ():
         try:
@@ -293,18 +293,18 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
 
 
 def _torch() -> tuple[int, ...]:
-    """Return the version of torch, to its second number."""
+    """Return the first two numbers of torch's version."""
     return tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 def _check_place(place: Path) -> None:
-    """Refuse, before minutes of work, what could not be written."""
+    """Refuse, before minutes of work, a place that cannot be written to."""
     description = beside_of(place)
     for path in (place, description):
         check_folder(path)
     if os.path.lexists(description) and not _is_description(description):
         shown = printable(str(description))
-        raise UserError(f"{shown}: is where the description goes, and is none; give another name")
+        raise UserError(f"{shown}: would be replaced, and is not a description; give another name")
 
 
 def _is_description(path: Path) -> bool:
@@ -316,14 +316,14 @@ def _is_description(path: Path) -> bool:
 
 
 def _test_images(model: Trained) -> Tensor:
-    """Return some images of the test split as the network gets them; none where it is gone."""
+    """Return some images of the test split, prepared for the network; none if it is missing."""
     try:
         data = model.test_split()
         some = np.linspace(0, len(data) - 1, min(_REAL, len(data))).astype(int)
         images = centre_crops(data, model.config.images, some.tolist())
     except UserError:
         return torch.empty(0, 3, 0, 0, dtype=torch.uint8)
-    return images.expand(-1, 3, -1, -1)  # gray as RGB
+    return images.expand(-1, 3, -1, -1)  # gray becomes RGB
 
 
 def _sides(model: Trained, real: Tensor) -> tuple[int, int]:
@@ -334,14 +334,14 @@ def _sides(model: Trained, real: Tensor) -> tuple[int, int]:
         return side, side
     if not len(real):
         raise UserError(
-            f"{model.folder.path}: its images were used in the size that they have, and are not "
-            "there any more to tell it; bring them back"
+            f"{model.folder.path}: its images were used in their own size, which is unknown, as "
+            "they are missing; restore them"
         )
     return real.shape[2], real.shape[3]
 
 
 def _trial_images(real: Tensor, sides: tuple[int, int]) -> NDArray[np.uint8]:
-    """Return the real images, and random ones of large and small patches."""
+    """Return the real images, and random ones made of large and small patches."""
     rng = np.random.default_rng(0)
     random = []
     for i in range(_RANDOM):
@@ -372,15 +372,15 @@ def _write_onnx(network: nn.Module, example: Tensor, opset: int | None) -> bytes
 
 
 def _check_opset(wanted: int, written: int) -> None:
-    """Refuse another opset than was asked for; torch only logs that it cannot convert to it."""
+    """Refuse another opset than the requested one; torch only logs that it cannot convert."""
     if wanted != written:
-        raise UserError(f"opset {wanted} cannot be had: torch wrote {written}; leave it out")
+        raise UserError(f"opset {wanted} is not possible: torch wrote {written}; leave it out")
 
 
 def _write_torch(network: nn.Module, example: Tensor, _: int | None) -> bytes:
     shapes = ({0: torch.export.Dim("batch")},)
     program = torch.export.export(network, (example,), dynamic_shapes=shapes)
-    buffer = io.BytesIO()  # where the disk is full, torch ends the process
+    buffer = io.BytesIO()  # if the disk is full, torch ends the process
     torch.export.save(program, buffer)
     return buffer.getvalue()
 
@@ -416,7 +416,7 @@ def _compare(network: nn.Module, written: _Run, images: NDArray[np.uint8], real:
     theirs = np.concatenate([written(np.ascontiguousarray(part)) for part in parts])
     own = np.concatenate([network(torch.from_numpy(part)).numpy() for part in parts])
     if own.shape != theirs.shape:
-        raise ExportError(f"it gives embeddings of shape {theirs.shape}, not {own.shape}")
+        raise ExportError(f"it returns embeddings of shape {theirs.shape}, not {own.shape}")
     largest = float(np.abs(own.astype(np.float64) - theirs).max())
     before, after = (_cosines(vectors) for vectors in (own, theirs))
     chosen = np.take_along_axis(before, after.argmax(1)[:, None], 1)[:, 0]
@@ -434,7 +434,7 @@ def _cosines(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 def _check_difference(difference: Difference, place: Path) -> None:
     if not difference.largest <= TOLERANCE or difference.moved:  # NaN is not below either
         raise ExportError(
-            f"{place}: not written, as it is not the network: {difference}; allowed is "
+            f"{place}: not written, as it differs from the network: {difference}; allowed is "
             f"{TOLERANCE:.0e}"
         )
 
@@ -492,13 +492,13 @@ def _steps(images: Images) -> list[str]:
     if images.crop:
         if not images.resize or images.resize < images.crop:
             steps.append(f"if the shorter side is below {images.crop} pixels, scale it to that")
-        steps.append(f"cut {images.crop} x {images.crop} pixels out of the centre")
+        steps.append(f"crop {images.crop} x {images.crop} pixels at the centre")
     return steps
 
 
 @contextlib.contextmanager
 def _explained(model: Trained) -> Iterator[None]:
-    """Say of whatever torch raises that this network cannot be exported."""
+    """Turn any exception of torch into a message that this network cannot be exported."""
     try:
         yield
     except ExportError:
@@ -513,13 +513,13 @@ def _explained(model: Trained) -> Iterator[None]:
 
 
 def _is_of_tracing(error: BaseException | None) -> bool:
-    """Tell whether torch failed to follow a network, which is no fault of the network's use."""
+    """Return whether an exception comes from the tracing of a network by torch."""
     return type(error).__module__.startswith(("torch.fx", "torch._", "torch.export", "torch.onnx"))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to itself what torch's exporters say to their developers."""
+    """Suppress what torch's exporters print for their developers."""
     logger = logging.getLogger("torch")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Files become embeddings; those that cannot be read are left out, and told by name."""
+"""Embed files of images; those that cannot be read are left out and reported by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LISTED = 10  # unreadable files in an error
 
 
 class Network(Protocol):
-    """What is asked of the network of a run; :class:`zoo.trained.network.Trained` is one."""
+    """The network of a run, such as :class:`zoo.trained.network.Trained`."""
 
     folder: RunFolder
     config: Config
@@ -41,17 +41,17 @@ class Network(Protocol):
         """Return the embeddings of images that are scaled and cropped already."""
 
     def network_digest(self) -> str:
-        """Return a digest of all that an embedding depends on."""
+        """Return a digest of everything that an embedding depends on."""
 
 
 class Gathered(NamedTuple):
-    """Some files as a network sees them.
+    """Embeddings of files.
 
     Attributes:
         root: the folder that the names start from.
-        names: of the files that could be read, in their order.
+        names: of the files that could be read, in order.
         embeddings: float32 (N, d), of length 1.
-        unreadable: of the other files, why they could not be read.
+        unreadable: the other files, by name, and why they could not be read.
     """
 
     root: Path
@@ -73,7 +73,7 @@ def embed_folder(
     max_pixels: int = MAX_PIXELS,
     reporter: Reporter | None = None,
 ) -> Gathered:
-    """Return the embeddings of all images in a folder and its folders, see ``Trained``."""
+    """Return the embeddings of all images in a folder, see :meth:`Trained.embed_folder`."""
     reporter = reporter or Reporter()
     root, names = images_of(folder)
     found = embed_files(
@@ -85,16 +85,12 @@ def embed_folder(
 
 
 def images_of(folder: str | Path) -> tuple[Path, list[str]]:
-    """Return a folder, resolved, and the sorted names of the images in it.
-
-    Raises:
-        UserError: there is no such folder, or no image in it.
-    """
+    """Return a resolved folder and its images' sorted names; raise a UserError if it has none."""
     shown = printable(str(folder))
     try:
         root = Path(folder).expanduser().resolve()
         is_folder, is_there = root.is_dir(), root.exists()
-    except (OSError, RuntimeError, ValueError) as error:  # no permission; ~ of nobody; a null byte
+    except (OSError, RuntimeError, ValueError) as error:  # permission; unknown ~user; null byte
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{shown}: {reason}") from error
     if not is_folder:
@@ -117,13 +113,11 @@ def embed_files(
     max_pixels: int = MAX_PIXELS,
     reporter: Reporter,
 ) -> Gathered:
-    """Return the embeddings of files, each ``root / name``, prepared as the test images were.
+    """Return the embeddings of files, each ``root / name``, prepared like the test images.
 
     One batch of images is in memory at a time. For another device than the CPU, processes decode
-    ahead; on a CPU, whose cores the network wants too, threads decode each batch.
-
-    Raises:
-        UserError: images that are not scaled to one size differ in it; the network is broken.
+    ahead; on a CPU, whose cores the network needs too, threads decode each batch. Raises a
+    UserError if images that are not scaled differ in size, or an embedding is NaN or infinite.
     """
     size = batch_size or model.config.evaluate.batch_size
     workers = _workers(model.device)
@@ -152,11 +146,7 @@ def embed_queries(
     max_pixels: int = MAX_PIXELS,
     reporter: Reporter,
 ) -> Gathered:
-    """Return the embeddings of files that somebody named; the names are those that were given.
-
-    Raises:
-        UserError: none of them can be read.
-    """
+    """Embed single files, which keep the names given; raise a UserError if none can be read."""
     names = [str(path) for path in paths]
     found = embed_files(
         model, Path(), names, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
@@ -168,11 +158,7 @@ def embed_queries(
 
 
 def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int], str]) -> None:
-    """Refuse embeddings (N, d) that are NaN or infinite; name the first image that has one.
-
-    Raises:
-        UserError: there are some.
-    """
+    """Raise a UserError that names the first image if embeddings (N, d) are NaN or infinite."""
     finite = np.isfinite(embeddings).all(1)
     if not finite.all():
         first = printable(name(int(finite.argmin())))
@@ -183,11 +169,7 @@ def check_finite(run: Path, embeddings: NDArray[np.float32], name: Callable[[int
 
 
 def save(path: Path, model: Network, found: Gathered) -> None:
-    """Write embeddings as an .npz file, which loads with ``allow_pickle=False``.
-
-    Raises:
-        UserError: it cannot be written.
-    """
+    """Write an .npz that loads with ``allow_pickle=False``; raise a UserError if that fails."""
     about = {
         "run": str(model.folder.path.resolve()),
         "digest": model.config.digest(),
@@ -202,7 +184,7 @@ def save(path: Path, model: Network, found: Gathered) -> None:
 
 
 def report_unreadable(found: Gathered, reporter: Reporter) -> None:
-    """Say which files were left out, and why."""
+    """Report which files were left out, and why."""
     for name, why in found.unreadable.items():
         reporter.say(printable(f"unreadable  {name}: {why}"))
     if found.unreadable:
@@ -243,7 +225,7 @@ class _Files:
 
 
 class _Parts(Dataset[_Part]):
-    """Some files at a time, as the network wants them."""
+    """Batches of files, prepared for the network."""
 
     def __init__(self, files: _Files, images: Images, threads: int) -> None:
         self.files, self.images, self.threads = files, images, threads
@@ -264,13 +246,13 @@ class _Parts(Dataset[_Part]):
         return _Part(names, _stack(names, images), unreadable)
 
     def _prepare(self, index: int) -> Tensor | str:
-        """Return one image, uint8 (1, channels, H, W), or why there is none."""
+        """Return one image, uint8 (1, channels, H, W), or why it cannot be read."""
         try:
             return centre_crops(self.files, self.images, [index])
-        except UserError as error:  # of load_rgb, with the path, which the name stands for
+        except UserError as error:  # its message has the path; the name is enough
             cause = error.__cause__
             return why_unreadable(cause if isinstance(cause, Exception) else error)
-        except Exception as error:  # noqa: BLE001 an image of 1 x 10^5 pixels, scaled by its side
+        except Exception as error:  # noqa: BLE001 such as of scaling 1 x 10^5 pixels
             return why_unreadable(error)
 
 
@@ -281,7 +263,7 @@ def _stack(names: list[str], images: list[Tensor]) -> Tensor:
             raise UserError(
                 printable(
                     f"{names[0]} is {sizes[0]} pixels and {name} is {sizes[1]}; the run neither "
-                    "scales nor cuts images (images.resize, images.crop), so all must be alike"
+                    "scales nor crops (images.resize, images.crop), so all must have one size"
                 )
             )
     return torch.cat(same_planes(images)) if images else torch.empty(0)

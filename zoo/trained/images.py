@@ -1,4 +1,4 @@
-"""Images in any form that a caller may give: paths, PIL images, arrays."""
+"""Images as a caller gives them: paths, PIL images or arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8]
 
 
 class GivenImages:
-    """Images that somebody gave, as a data set."""
+    """Images of a caller, as a data set."""
 
     def __init__(self, images: Sequence[Any], max_pixels: int) -> None:
         self.images_given, self.max_pixels = images, max_pixels
@@ -45,12 +45,10 @@ class GivenImages:
 
 
 def in_a_list(images: Any) -> tuple[Sequence[Any], bool]:
-    """Return images in a sequence, and whether it is a single one that was given.
+    """Return images as a sequence, and whether a single image was given.
 
-    An array of four dimensions holds several.
-
-    Raises:
-        UserError: it is neither an image nor a collection of some in an order.
+    An array of four dimensions holds several. Raises a UserError for anything but an image or an
+    ordered collection of images.
     """
     if isinstance(images, np.ndarray) and images.ndim == 4:
         return cast(Sequence[Any], images), False
@@ -59,7 +57,7 @@ def in_a_list(images: Any) -> tuple[Sequence[Any], bool]:
     if isinstance(images, torch.Tensor):
         raise UserError(
             "images are a torch tensor; embed_pixels takes tensors, uint8 (N, 3, H, W) that are "
-            f"scaled and cut. Here, {_WHAT_IMAGES_ARE}"
+            f"scaled and cropped. Here, {_WHAT_IMAGES_ARE}"
         )
     if not isinstance(images, Iterable) or isinstance(images, bytes | Mapping | Set | type):
         raise UserError(f"images are {shown(images)}; {_WHAT_IMAGES_ARE}, or a list of these")

@@ -1,4 +1,4 @@
-"""A trained network put to use: from the folder of a run to images becoming embeddings."""
+"""A trained network in use: load it from the folder of a run, and embed images."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from zoo.training.embedder import Embedder
 
 
 class Embedded(NamedTuple):
-    """What a network makes of the test split.
+    """The embeddings of the test split.
 
     Attributes:
-        embeddings: float32 (N, d), as they are searched with: of no particular length.
+        embeddings: float32 (N, d), as the run compares them; their lengths differ.
         labels: int64 (N,).
     """
 
@@ -49,17 +49,12 @@ class Embedded(NamedTuple):
 class Trained:
     """The network of a run: a callable from images to embeddings.
 
-    Args:
-        folder: of the run.
-        config: what it was trained with.
-        embedder: the network, on the device that it is to run on.
-
     Attributes:
         folder: of the run.
         config: what it was trained with.
         embedder: the network, in evaluation mode.
         device: where it computes.
-        embedding_size: d, the numbers of an embedding.
+        embedding_size: d, the number of values in an embedding.
     """
 
     def __init__(self, folder: RunFolder, config: Config, embedder: Embedder) -> None:
@@ -83,23 +78,23 @@ class Trained:
     ) -> NDArray[np.float32]:
         """Return the embeddings of images: of length 1, so that a dot product is the cosine.
 
-        Images are prepared as those of the test split were: scaled, their centre cut out,
-        normalised as the backbone wants it.
+        Images are prepared like those of the test split: scaled, cropped at the centre, and
+        normalised for the backbone.
 
         Args:
             images: paths of image files of any kind, PIL images, or uint8 arrays (H, W, 3) in RGB
                 or (H, W) in gray, each of any size; one of these, or any number of them, in a list,
                 from a generator, or as one array (N, H, W, 3).
-            batch_size: images at a time; by default as many as at test.
+            batch_size: images at a time; by default as many as for the test.
             workers: processes that read images.
             max_pixels: larger images are refused, as a small file can take all of the memory.
-            reporter: where progress is told; by default nowhere.
+            reporter: shows progress; by default nothing does.
 
         Returns:
             float32 (N, d); (d,) for a single image.
 
         Raises:
-            UserError: if an image cannot be read, or is none.
+            UserError: if an image cannot be read, or is not an image.
         """
         listed, single = in_a_list(images)
         given = GivenImages(listed, max_pixels)
@@ -120,17 +115,17 @@ class Trained:
     ) -> Gathered:
         """Return the embeddings of all images in a folder and in its folders, by name.
 
-        What counts as an image is what does in a data set of images: not hidden, ending as one,
-        within the folder. Files that cannot be read are left out.
+        As in a data set, a file counts as an image if its name ends like one, it is not hidden, and
+        it is not a link out of the folder. Files that cannot be read are left out.
 
         Args:
-            folder: its names are kept, as paths from it with ``/``, sorted.
-            batch_size: images at a time; by default as many as at test.
+            folder: names are paths within it, with ``/``, sorted.
+            batch_size: images at a time; by default as many as for the test.
             max_pixels: larger images are left out, as a small file can take all of the memory.
-            reporter: where progress is told; by default on stderr.
+            reporter: shows progress; by default on stderr.
 
         Raises:
-            UserError: if there is no such folder, or no image in it that can be read.
+            UserError: if the folder does not exist, or no image in it can be read.
         """
         return files.embed_folder(
             self, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
@@ -139,7 +134,7 @@ class Trained:
     @checked
     @torch.inference_mode()
     def embed_pixels(self, pixels: torch.Tensor) -> NDArray[np.float32]:
-        """Return the embeddings, of length 1, of images that are scaled and cut already.
+        """Return the embeddings, of length 1, of images that are already scaled and cropped.
 
         Args:
             pixels: uint8 (N, 3, H, W) in RGB, or (N, 1, H, W) in gray.
@@ -155,35 +150,35 @@ class Trained:
         return _of_length_1(self._as_searched(pixels))
 
     def network_digest(self) -> str:
-        """Return a digest of all that an embedding depends on: weights and preparation.
+        """Return a digest of everything that an embedding depends on: weights and preparation.
 
-        Embeddings of networks with the same digest can be compared, whatever their runs are called.
+        Embeddings of networks with the same digest can be compared.
         """
         images, model = self.config.images, self.config.model
-        told = [images.resize, images.keep_aspect, images.crop, model.pooling]
-        whole = hashlib.sha256(repr((told, self.embedder.backbone.preprocess)).encode())
+        preparation = [images.resize, images.keep_aspect, images.crop, model.pooling]
+        whole = hashlib.sha256(repr((preparation, self.embedder.backbone.preprocess)).encode())
         for name, value in sorted(self.embedder.state_dict().items()):
             whole.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
             whole.update(value.cpu().contiguous().numpy().tobytes())
         return whole.hexdigest()[:16]
 
     def test_split(self) -> ImageDataset:
-        """Return the images that the run was tested on, from where they were.
+        """Return the images that the run was tested on.
 
         Raises:
-            UserError: if they are not there any more, or the plugin that reads them.
+            UserError: if the images, or the plugin that reads them, are missing.
         """
         check_there(self.folder, "datasets", self.config.dataset.name)
         return splits.build_dataset(self.config, "test")
 
     @checked
     def embed_test(self, reporter: Reporter | None = None) -> Embedded:
-        """Return the embeddings of the test split; they are kept in the run's folder.
+        """Return the embeddings of the test split, with which the run was measured.
 
-        They are those that the run was measured by, computed again if nobody has kept them.
+        They are read from the run's folder, or computed and saved there.
 
         Raises:
-            UserError: if the images are not there any more, or are others.
+            UserError: if the images are missing or have changed.
         """
         reporter = reporter or Reporter()
         plain = self.test_split()
@@ -204,7 +199,7 @@ class Trained:
         reporter: Reporter,
         batch_size: int | None = None,
     ) -> torch.Tensor:
-        """Return the embeddings (N, d) of a data set in its order, as they are searched with."""
+        """Return the embeddings (N, d) of a data set in its order, as the run compares them."""
         size = batch_size or self.config.evaluate.batch_size
         batches = evaluation_batches(
             dataset,
@@ -221,29 +216,29 @@ class Trained:
         return found
 
     def _as_searched(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Return the embeddings (N, d) of prepared images, of no particular length."""
+        """Return the embeddings (N, d) of prepared images; their lengths differ."""
         return self.embedder.combined(self.embedder(pixels.to(self.device, non_blocking=True)))
 
     def _check_same(self, dataset: ImageDataset) -> None:
-        """Refuse images that are not those which the run was measured by."""
+        """Refuse images that are not those the run was measured with."""
         if not self.folder.finished:
             return
         recorded = self.folder.result()["dataset"].get("fingerprint")
         if recorded and recorded != dataset.fingerprint():
             raise UserError(
                 f"{self.folder.path}: the test images have changed since the run was measured; "
-                "bring them back, or run again with --restart"
+                "restore them, or run again with --restart"
             )
 
     def _keep(self, embeddings: NDArray[np.float32], key: str) -> None:
-        """Keep the embeddings in the folder of the run, if that can be written."""
+        """Save the embeddings in the folder of the run, if it can be written."""
         buffer = io.BytesIO()
         digest = np.array(_digest_of(embeddings))
         np.savez(buffer, embeddings=embeddings, key=np.array(key), digest=digest)
         try:
             self.folder.write(EMBEDDINGS, buffer.getvalue())
         except UserError as error:
-            warnings.warn(f"embeddings are not kept: {error}", stacklevel=2)
+            warnings.warn(f"the embeddings cannot be saved: {error}", stacklevel=2)
 
 
 @checked
@@ -256,8 +251,8 @@ def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
         embeddings = model(["a.jpg", "b.jpg"])  # float32 (2, 512), of length 1
         cosine = embeddings[0] @ embeddings[1]
 
-    Nothing else of the run is needed: not its images, not the weights that it began with, no plugin
-    that it was trained with, except one that has the backbone.
+    The images of the run, the weights that it began with, and the plugins that it was trained with
+    are not needed, except a plugin that has the backbone.
 
     Args:
         run: the folder of a run, its name in ``runs/``, or the beginning of that if it is the only
@@ -273,8 +268,8 @@ def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
     state = folder.network(config)
     if state is None and config.train.iterations:
         raise UserError(
-            f"{folder.path}: has no checkpoint.pt, so there is no network in it; the folder may be "
-            "of a run that has just begun, or a copy of results alone"
+            f"{folder.path}: has no checkpoint.pt, so it has no network; the run may have just "
+            "begun, or this is a copy of its results alone"
         )
     chosen = choose_device(str(device))
     embedder = _build(folder, config if state is None else _without_weights(config), chosen)
@@ -288,11 +283,7 @@ def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
 
 
 def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:
-    """Return the network that the config of a run asks for; of its components, it takes only one.
-
-    Raises:
-        UserError: the backbone is not there, or does not take the arguments of the config.
-    """
+    """Return the network of a config, or raise a UserError; only the backbone is looked up."""
     check_there(folder, "backbones", config.model.backbone.name)
     try:
         return experiment.build_embedder(config, device)
@@ -301,7 +292,7 @@ def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:
 
 
 def _of_length_1(embeddings: torch.Tensor) -> NDArray[np.float32]:
-    exact = embeddings.cpu().double()  # moved first: not every device has float64
+    exact = embeddings.cpu().double()  # moved first, since not every device has float64
     found: NDArray[np.float32] = F.normalize(exact).float().numpy()
     return found
 
@@ -340,7 +331,7 @@ def _check_weights(embedder: Embedder, folder: RunFolder) -> None:
 
 
 def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] | None:
-    """Return embeddings that were kept; None if there are none, of others, or damaged."""
+    """Return saved embeddings; None if they are missing, damaged, or do not fit."""
     try:
         check_stored(path)
         with np.load(path, allow_pickle=False) as kept:
@@ -349,5 +340,5 @@ def _read(path: Path, key: str, shape: tuple[int, int]) -> NDArray[np.float32] |
             good = fits and kept["key"] == key and np.isfinite(embeddings).all()
             whole = "digest" not in kept or kept["digest"] == _digest_of(embeddings)
             return embeddings if good and whole else None
-    except Exception:  # noqa: BLE001 there are none, or of a damaged file NumPy says anything
+    except Exception:  # noqa: BLE001 NumPy raises anything on a damaged file
         return None

@@ -1,4 +1,4 @@
-"""Which iterate of a training counts: the last, or the best on classes that were held back."""
+"""The checkpoint of a training that counts: the last, or the best on held-out classes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from zoo.evaluation.recall import Recall
 
 
 class Chosen:
-    """The iterate that held-out classes speak for; of equals the first.
+    """The checkpoint that is best on held-out classes; of equal ones, the first.
 
     Args:
-        keep: whether any iterate may be it, not only the last; its weights are then kept.
+        keep: whether any checkpoint may be chosen, not only the last; its weights are then kept.
 
     Attributes:
         iteration: after which it was measured; 0: none yet.
@@ -27,7 +27,7 @@ class Chosen:
         self._weights: dict[str, Tensor] = {}
 
     def offer(self, iteration: int, recall: Recall, network: nn.Module) -> None:
-        """Take an iterate, unless there is one with as high a Recall at the first K."""
+        """Choose a checkpoint, unless an earlier one has at least its Recall at the first K."""
         if self.keep and self.recall and recall[min(recall)] <= self.recall[min(recall)]:
             return
         self.iteration, self.recall = iteration, dict(recall)
@@ -36,15 +36,15 @@ class Chosen:
             self._weights = {k: w.detach().to("cpu", copy=True) for k, w in weights.items()}
 
     def restore(self, network: nn.Module) -> None:
-        """Give a network the weights of the chosen iterate, if it does not have them already."""
+        """Load the weights of the chosen checkpoint into a network, unless it has them already."""
         if self._weights:
             network.load_state_dict(self._weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the choice so far; part of the checkpoint, so that they cannot disagree."""
+        """Return the choice so far, saved with the checkpoint so that both always agree."""
         return {"iteration": self.iteration, "recall": self.recall, "weights": self._weights}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a choice so far."""
+        """Continue from a saved choice."""
         self.iteration, self.recall = state["iteration"], state["recall"]
         self._weights = state.get("weights", {})

@@ -1,4 +1,4 @@
-"""The device and the precision that a run computes with."""
+"""The device and the precision of a run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from zoo.errors import UserError
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device a config asks for; auto takes CUDA if there is any, else the CPU.
+    """Return the device that a config names; auto is CUDA if available, else the CPU.
 
-    Raises:
-        UserError: if there is no such device.
+    Raises a UserError if there is no such device.
     """
     if not re.fullmatch(DEVICE, name):
         raise UserError(f"device {name!r}: give auto, cpu, mps, cuda, or cuda:0 and so on")
@@ -30,11 +29,11 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> str:
-    """Return fp32, bf16 or fp16; auto is bf16 where the hardware multiplies it faster."""
+    """Return fp32, bf16 or fp16; auto is bf16 if the hardware is faster with it."""
     if name != "auto":
         if name != "fp32" and not torch.amp.is_autocast_available(device.type):
             raise UserError(
-                f"train.precision={name}: PyTorch {torch.__version__} has fp32 alone on "
+                f"train.precision={name}: PyTorch {torch.__version__} has only fp32 on "
                 f"{device.type}; set train.precision=fp32, or install a newer one"
             )
         return name

@@ -25,16 +25,12 @@ _OWES = ("feature_dims", "preprocess")
 
 
 class Preprocessor(nn.Module):
-    """Bytes as a data set has them, to what a backbone expects; runs on the images' device.
+    """Converts the bytes of a data set to a backbone's input, on the images' device.
 
-    Args:
-        preprocess: what the backbone expects.
-
-    Shape:
-        uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray, to floats (N, planes, H, W).
+    uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray become floats (N, planes, H, W).
 
     Raises:
-        UserError: ``preprocess`` contradicts itself; images of another type or shape.
+        UserError: ``preprocess`` contradicts itself; images have another type or shape.
     """
 
     factor: Tensor
@@ -47,12 +43,12 @@ class Preprocessor(nn.Module):
         if not len(preprocess.mean) == len(preprocess.std) == planes or min(preprocess.std) <= 0:
             raise UserError(
                 f"{preprocess}: channels {preprocess.channels!r} need {planes} values of mean and "
-                "as many of std, these above 0"
+                "as many of std, all above 0"
             )
         self.channels = preprocess.channels
         mean = torch.tensor(preprocess.mean, dtype=torch.float64)
         std = torch.tensor(preprocess.std, dtype=torch.float64)
-        # Not persistent: they are the backbone's contract, not a state that a file could change.
+        # Not persistent: the backbone defines them, and no file of weights may change them.
         for name, values in {
             "factor": preprocess.scale / 255 / std,
             "offset": -mean / std,
@@ -65,47 +61,47 @@ class Preprocessor(nn.Module):
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
             raise UserError(
                 f"images are {images.dtype} of shape {tuple(images.shape)}; the embedder takes "
-                "uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray, as the data set has them"
+                "uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray, as in the data set"
             )
         pixels = images.to(self.factor.dtype)
         if images.shape[1] == 3 and self.channels == "L":
             pixels = (pixels * self.luma).sum(1, keepdim=True)
         elif images.shape[1] == 3 and self.channels == "BGR":
             pixels = pixels.flip(1)
-        return torch.addcmul(self.offset, pixels, self.factor)  # a gray plane spreads over three
+        return torch.addcmul(self.offset, pixels, self.factor)  # a gray plane becomes three
 
 
 class Embedder(nn.Module):
     """The whole network: uint8 images (N, 1 or 3, H, W) to embeddings (N, d), not normalised.
 
     A backbone of several levels, such as ``bn_inception`` with levels L, M and H, has a pooling and
-    a linear layer of d for each, and the embeddings (N, levels d) of an image stand side by side.
-    In training each has its own loss (:meth:`levels`); searched with is what :meth:`combined` makes
-    of them: each level on the unit sphere, so that a cosine is the mean of the levels' cosines.
+    a linear layer of size d for each level, and the embeddings (N, levels d) are concatenated. In
+    training each level has its own loss (:meth:`levels`); for search, :meth:`combined` scales each
+    level to length 1, so that a cosine is the mean of the levels' cosines.
 
-    The linear layer starts as a projection on orthogonal axes, of a scale that keeps the features'
-    length on average, and without bias: no linear map to d dimensions keeps their cosines better.
-    (Layer alone trained on MobileNetV2's features of birds, ICE, 150 steps, d = 512: Recall@1 of
-    unseen classes 68 from this start, 61 from torch's, whose small weights take relatively larger
-    steps.) From the pooled features on it computes in float32, under autocast as well: rounded
-    embeddings tie, and ties count against a query.
+    The linear layer starts as a projection on orthogonal axes, scaled to keep the length of the
+    features on average, and without bias: no linear map to d dimensions preserves their cosines
+    better. (With only this layer trained, on MobileNetV2's features of birds, by ICE for 150 steps,
+    d = 512, Recall@1 of unseen classes is 68 from this start and 61 from torch's, whose small
+    weights take relatively larger steps.) From the pooled features on, it computes in float32, even
+    under autocast: rounded embeddings tie, and ties count against a query.
 
     Args:
         backbone: a ``torch.nn.Module`` that is a ``Backbone``.
         embedding_size: d of a level; ``None`` for no linear layer: the features are the embeddings.
         pooling: over the positions of a feature map: their mean or their maximum.
-        freeze: ``"batchnorm"`` keeps statistics, scale and shift of every BatchNorm of the backbone
-            as they are, in training too; ``"trunk"`` does so with the whole backbone.
-        name: what the backbone is called in messages; by default as its class.
+        freeze: ``"batchnorm"`` does not train the statistics, scale and shift of the backbone's
+            BatchNorm layers; ``"trunk"`` does not train the backbone at all.
+        name: of the backbone, for messages; by default that of its class.
 
     Attributes:
-        level_names: what the backbone calls its levels, ``level_names``, else "1", "2", ...
-        level_sizes: the numbers of each level's embedding.
+        level_names: the backbone's ``level_names``, else "1", "2", ...
+        level_sizes: the size of each level's embedding.
         embedding_size: their sum.
 
     Raises:
-        UserError: the backbone is none; an unknown value of an argument; in use, the backbone
-            failed, and the message says on images of which size.
+        UserError: the backbone is not valid; an argument has an unknown value; later, the backbone
+            failed, with the image size in the message.
     """
 
     def __init__(
@@ -121,7 +117,7 @@ class Embedder(nn.Module):
         _check_choice("freeze", freeze, Freeze)
         if not isinstance(backbone, nn.Module) or not all(map(partial(hasattr, backbone), _OWES)):
             raise UserError(
-                f"{type(backbone).__name__} is no backbone: that is a torch.nn.Module with "
+                f"{type(backbone).__name__} is not a backbone, which is a torch.nn.Module with "
                 f"{' and '.join(_OWES)}, see zoo.base.Backbone"
             )
         if fault := contracts.backbone(backbone):
@@ -170,7 +166,7 @@ class Embedder(nn.Module):
         return tuple(torch.split(embeddings, self.level_sizes, dim=1))
 
     def combined(self, vectors: Tensor) -> Tensor:
-        """Return embeddings or pooled features as they are searched with: levels weigh alike."""
+        """Return embeddings or pooled features for search: all levels have equal weight."""
         if len(self.level_sizes) == 1:
             return vectors
         own = vectors.shape[1] == self.embedding_size
@@ -178,11 +174,7 @@ class Embedder(nn.Module):
         return torch.cat([F.normalize(part) for part in torch.split(vectors, sizes, dim=1)], 1)
 
     def train(self, mode: bool = True) -> Embedder:
-        """Switch to training, or with ``False`` to evaluation; what is frozen stays in the latter.
-
-        Returns:
-            itself
-        """
+        """Switch to training, or with ``False`` to evaluation mode, where frozen parts stay."""
         super().train(mode)
         for module in self._frozen():
             module.eval()
@@ -197,7 +189,7 @@ class Embedder(nn.Module):
         return [p for p in self.backbone.parameters() if p.requires_grad]
 
     def _maps(self, pixels: Tensor) -> tuple[Tensor, ...]:
-        """Return the feature map of each level; say which backbone failed, and on what."""
+        """Return the feature map of each level; errors name the backbone and the image size."""
         size = "x".join(map(str, pixels.shape[-2:]))
         with blaming(f"{self.name} on images of {size} pixels"):
             return self.backbone(pixels)
@@ -209,16 +201,16 @@ class Embedder(nn.Module):
             yield from (m for m in self.backbone.modules() if isinstance(m, _BatchNorm))
 
     def _memory_format(self) -> torch.memory_format:
-        """Return that of the backbone's weights: a mixture costs a copy in every layer."""
+        """Return the memory format of the backbone's weights: mixing costs a copy per layer."""
         for weight in self.backbone.parameters():
             if weight.ndim == 4:
                 channels_last = weight.is_contiguous(memory_format=torch.channels_last)
-                if channels_last != weight.is_contiguous():  # with one channel it is both
+                if channels_last != weight.is_contiguous():  # with one channel, it is both
                     return torch.channels_last if channels_last else torch.contiguous_format
         return torch.preserve_format
 
     def _pool(self, level: Tensor) -> Tensor:
-        """Return (N, C) in the precision of the preprocessing, of (N, C, H, W) or (N, C)."""
+        """Pool (N, C, H, W) or (N, C) to (N, C), in the precision of the preprocessing."""
         full = self.preprocessor.factor.dtype
         if level.ndim == 2:
             return level.to(full)

@@ -1,4 +1,4 @@
-"""A config becomes the objects of an experiment: data, network, loss, miner, sampler."""
+"""From a config to the objects of an experiment: data, network, loss, miner, sampler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zoo.base import BatchSampler, ImageDataset, Split
 from zoo.config.build import build, refuse
 from zoo.config.schema import Config
 from zoo.data.cache import CachedImages
-from zoo.data.holdout import hold_back
+from zoo.data.holdout import hold_out
 from zoo.data.pipeline import centre_crops, first_batch
 from zoo.data.splits import build_dataset, decoded
 from zoo.errors import UserError
@@ -33,9 +33,9 @@ from zoo.training.embedder import Embedder
 
 @dataclass
 class Experiment:
-    """The objects that a config stands for; those of training are None at 0 iterations.
+    """The objects of a config; those of training are None at 0 iterations.
 
-    ``validation`` are the classes held back from ``train``; None where none are.
+    ``validation`` has the classes held out from ``train``; None if there are none.
     """
 
     config: Config
@@ -52,9 +52,9 @@ class Experiment:
 
 
 def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
-    """Build the components of a config, in an order that the seed determines.
+    """Build the components of a config, in a fixed order, so that the seed determines them.
 
-    Images that are to be cached are, which may take a while: the reporter tells.
+    Images may be cached first, which takes a while: the reporter shows it.
     """
     device = choose_device(config.device)
     precision = choose_precision(config.train.precision, device)
@@ -63,12 +63,12 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     _check_classes(config, datasets[0])
     if len(datasets) > 1 and (shared := contracts.splits(datasets[1], datasets[0])):
         warnings.warn(f"{config.dataset.name} {shared}", stacklevel=2)
-    embedder = build_embedder(config, device)  # weights that are missing are told of at once
+    embedder = build_embedder(config, device)  # first, as it reports missing weights
     test, *others = decoded(config, datasets, reporter or Reporter())
     train = others[0] if others else None
     validation = None
     if train is not None and config.evaluate.validation is not None:
-        train, validation = hold_back(train, config.evaluate.validation, config.seed)
+        train, validation = hold_out(train, config.evaluate.validation, config.seed)
     workers = config.train.workers
     experiment = Experiment(
         config,
@@ -86,22 +86,21 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
 
 
 def _check_classes(config: Config, test: ImageDataset) -> None:
-    """Refuse a test that no network can pass: each query is alone in its class."""
+    """Refuse a test split in which every image is alone in its class."""
     labels = np.asarray(test.labels)
     if len(np.unique(labels)) == len(labels):
         raise UserError(
-            f"{config.dataset.name}: the test split has one image of each class, so that none can "
-            "be found by another and Recall@K is 0 for every network; it takes classes of two or "
-            "more"
+            f"{config.dataset.name}: the test split has one image per class, so that no image can "
+            "be found by another and Recall@K is 0 for every network; use classes of two or more"
         )
 
 
 def _check_memory(experiment: Experiment) -> None:
-    """Refuse batches whose pixels alone, as bytes and as the network gets them, have no room."""
+    """Refuse batches whose pixels alone, as bytes and as the network's input, exceed the memory."""
     config, room = experiment.config, environment.memory()
     if room is None:
         return
-    # Test images are read after training only, so a training image stands for them.
+    # Test images are read only after training, so a training image represents them.
     looked_at = experiment.test if experiment.train is None else experiment.train
     planes, height, width = centre_crops(looked_at, config.images, [0])[0].shape
     count = min(config.evaluate.batch_size, len(experiment.test))
@@ -120,7 +119,7 @@ def _check_memory(experiment: Experiment) -> None:
 
 
 def build_embedder(config: Config, device: torch.device) -> Embedder:
-    """Return the network of a config as it is before training, which its seed determines."""
+    """Return the network of a config before training, which its seed determines."""
     _seed(config.seed)
     model = config.model
     backbone = build("backbones", model.backbone, {})
@@ -166,7 +165,7 @@ def _add_training(experiment: Experiment, train: ImageDataset) -> None:
 
 
 def _rehearse(experiment: Experiment, size: int) -> None:
-    """Try sampler, miner and loss once; with others like them, which leaves these as they are."""
+    """Try sampler, miner and loss once; uses copies built alike, so that these do not change."""
     config, train = experiment.config, experiment.train
     assert config.loss is not None
     assert train is not None
@@ -183,11 +182,7 @@ def _rehearse(experiment: Experiment, size: int) -> None:
 
 
 def _first_batch(experiment: Experiment, labels: NDArray[np.int64]) -> list[int]:
-    """Return the indices of a first batch; of a sampler that asks the network, some in its place.
-
-    Raises:
-        UserError: if the sampler gives what is no batch, or a state that no checkpoint can hold.
-    """
+    """Return the indices of a first batch, or some others if the sampler needs the network."""
     config = experiment.config
     assert config.sampler is not None
     if getattr(experiment.sampler, "draws_late", False):
@@ -198,7 +193,7 @@ def _first_batch(experiment: Experiment, labels: NDArray[np.int64]) -> list[int]
 
 
 def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:
-    """Return the embeddings of some training images, as a sampler wants them."""
+    """Return the embeddings of some training images, for a sampler."""
     assert experiment.train is not None
     embedder, size = experiment.embedder.eval(), experiment.config.evaluate.batch_size
     parts = [indices[i : i + size] for i in range(0, len(indices), size)]
@@ -217,10 +212,10 @@ def _seed(seed: int) -> None:
 
 
 def _default_workers(device: torch.device, dataset: ImageDataset) -> int:
-    """Return 0 where batches are cut from memory or the CPU trains anyway, else up to 8."""
+    """Return 0 if batches are cropped in memory or the CPU trains anyway, else up to 8."""
     if device.type == "cpu":
         return 0
-    if isinstance(dataset, CachedImages):  # nothing to decode, but the disk to wait for
+    if isinstance(dataset, CachedImages):  # nothing to decode, but the disk may be slow
         return min(2, environment.cores())
     in_memory = isinstance(getattr(dataset, "images", None), Tensor)
     return 0 if in_memory else min(8, environment.cores())

@@ -1,4 +1,4 @@
-"""The training loop: steps, logs, intermediate evaluations, checkpoints, interruptions."""
+"""The training loop: steps, logs, intermediate evaluations, checkpoints, interruption."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from zoo.training.step import Trainer
 
 _LOGGED_AT_FIRST = (1, 2, 5, 10, 20)
 _MOST_THREADS = 4096
-"""More than any machine has: a checkpoint that asks for them is damaged, and OpenMP would abort."""
+"""More than any machine has: a checkpoint with more is damaged, and OpenMP would abort."""
 
 
 class InterruptedRunError(Exception):
-    """The user stopped the run; what was done is saved."""
+    """The user stopped the run; its progress is saved."""
 
 
 @dataclass
 class Clock:
-    """Seconds of training and images seen, over all the sittings of a run."""
+    """Seconds of training and images seen, over all sessions of a run."""
 
     seconds: float = 0.0
     images: int = 0
     _since: float | None = None
 
     def start(self) -> None:
-        """Go on counting seconds."""
+        """Start or continue counting seconds."""
         self._since = time.perf_counter()
 
     def stop(self) -> None:
@@ -54,7 +54,7 @@ class Clock:
 
 
 class Training:
-    """The outer loop of one sitting: from the last checkpoint, if there is one, to the end."""
+    """The training of one session: from the last checkpoint, if there is one, to the end."""
 
     def __init__(
         self, experiment: Experiment, folder: RunFolder, reporter: Reporter, clock: Clock
@@ -81,7 +81,7 @@ class Training:
         """Train to the last iteration; raise InterruptedRunError if a signal asked to stop.
 
         Returns:
-            what held-out classes spoke for, which the network then is; None where there are none.
+            the checkpoint chosen on held-out classes, which is loaded; None if none are held out.
         """
         self._resume()
         trainer, total = self.trainer, self.config.train.iterations
@@ -106,17 +106,17 @@ class Training:
                 trainer.step(batch)
                 self.clock.images += len(batch.indices)
                 report.advance()
-                self._tell(report)
+                self._report(report)
                 if stopped() or self._due(self.config.train.checkpoint_every):
                     self._save(batch.state)
                 if stopped():
                     break
-            if stopped():  # at the end too: to measure takes long, and can be done later
+            if stopped():  # at the end too: measuring takes long, and can be done later
                 raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
         self.clock.stop()
         if self.chosen is not None:
             self.chosen.restore(self.experiment.embedder)
-            _tell_choice(self.chosen, self.reporter)
+            _report_choice(self.chosen, self.reporter)
             if self.chosen.keep:
                 source = str(self.folder.path / CONFIG)
                 again = on_all_classes(self.config, source, self.chosen.iteration)
@@ -131,18 +131,18 @@ class Training:
         state = self.folder.network(self.config)
         if state is not None:
             try:
-                self._go_on_from(state)
+                self._continue_from(state)
             except UserError:
                 raise
             except Exception as error:
                 raise UserError(
-                    f"{self.folder.path}: the checkpoint is not one of this run "
+                    f"{self.folder.path}: the checkpoint does not belong to this run "
                     f"({type(error).__name__}); start again with --restart"
                 ) from error
             self.reporter.say(f"resumed  from iteration {self.trainer.iteration}")
         self.folder.rewind(self.trainer.iteration)
 
-    def _go_on_from(self, state: dict[str, Any]) -> None:
+    def _continue_from(self, state: dict[str, Any]) -> None:
         done, total = state["iteration"], self.config.train.iterations
         if done > total:
             raise UserError(
@@ -155,7 +155,7 @@ class Training:
                 "bring them back, or start again with --restart"
             )
         if self.experiment.device.type == "cpu":
-            _take_threads(state.get("threads"), self.reporter)
+            _set_threads(state.get("threads"), self.reporter)
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
         seconds, images = state["clock"]
@@ -177,13 +177,13 @@ class Training:
         if self.chosen is not None:
             state["chosen"] = self.chosen.state_dict()
             if self.chosen.keep and self.trainer.iteration == self.config.train.iterations:
-                # Whoever takes the network from here shall have the one that is tested.
+                # Users of the checkpoint shall get the network that is tested.
                 state["embedder"] = state["chosen"].pop("weights")
         self.folder.save_checkpoint(state)
         self.clock.start()
 
-    def _tell(self, report: TrainingReport) -> None:
-        """Write and show the loss, and Recall@K, whenever the config asks for them."""
+    def _report(self, report: TrainingReport) -> None:
+        """Write and show the loss and Recall@K whenever they are due."""
         trainer = self.trainer
         if self._logs():
             trainer.check()
@@ -208,44 +208,44 @@ class Training:
             self.clock.start()
 
     def _logs(self) -> bool:
-        """Whether the loss is due: often at first, so that a slow run shows whether it learns."""
+        """Whether the loss is due: often at first, so that slow runs soon show if they learn."""
         every = self.config.train.log_every
         return self._due(every) or self.trainer.iteration in _LOGGED_AT_FIRST
 
     def _recall(self) -> Recall:
-        """Measure the embedding alone; features below it and single levels count at the end."""
+        """Measure only the embedding; pooled features and single levels are measured at the end."""
         held_out = self.experiment.validation
         dataset = self.experiment.test if held_out is None else held_out
         embeddings, _ = embed(self.experiment, dataset, self.reporter)
         return measurer(self.experiment, dataset)(embeddings)
 
     def _measures(self) -> bool:
-        """Whether Recall@K is due; at the end that of the test classes comes after training."""
+        """Whether Recall@K is due; at the end, only that of held-out classes is measured here."""
         every, done = self.config.evaluate.every, self.trainer.iteration
         if done == self.config.train.iterations:
             return self.chosen is not None
         return every is not None and done % every == 0
 
 
-def _tell_choice(chosen: Chosen, reporter: Reporter) -> None:
+def _report_choice(chosen: Chosen, reporter: Reporter) -> None:
     k = min(chosen.recall)
     score = f"validation R@{k} {100 * chosen.recall[k]:.2f}"
     reporter.say(f"{'chosen' if chosen.keep else 'last':<8} iteration {chosen.iteration}, {score}")
 
 
-def _take_threads(wanted: int | None, reporter: Reporter) -> None:
-    """Compute with as many threads as the run had: sums in another order are other numbers."""
+def _set_threads(wanted: int | None, reporter: Reporter) -> None:
+    """Use as many threads as the run started with: another order of summation changes results."""
     given = torch.get_num_threads()
     if wanted is not None and not (isinstance(wanted, int) and 1 <= wanted <= _MOST_THREADS):
-        raise ValueError("no number of threads")
+        raise ValueError("not a number of threads")
     if wanted is not None and wanted != given:
         torch.set_num_threads(wanted)
-        reporter.say(f"threads  {wanted}, with which the run began, instead of {given}")
+        reporter.say(f"threads  {wanted} instead of {given}, as at the start of the run")
 
 
 @contextmanager
 def _stop_on_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether Ctrl-C or SIGTERM came; a second one is not held back."""
+    """Yield a function that says if Ctrl-C or SIGTERM came; a second one stops at once."""
     asked = threading.Event()
-    with signals.heard_by(asked.set, once=True):
+    with signals.on_stop(asked.set, once=True):
         yield asked.is_set

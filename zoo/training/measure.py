@@ -1,4 +1,4 @@
-"""A data set embedded by the network of an experiment, and measured as the config asks."""
+"""Embeds a data set by the network of an experiment, and measures what the config requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def embed(
 ) -> tuple[Tensor, Tensor]:
     """Return the embeddings (N, d) and the pooled features (N, C) of a data set in its order.
 
-    Both are float32, on the device, and computed in float32 whatever precision the training has.
+    Both are on the device, and computed in float32 whatever the precision of the training.
     """
     size = experiment.config.evaluate.batch_size
     batches = evaluation_batches(
@@ -43,25 +43,18 @@ def embed(
 
 
 class Evaluation(NamedTuple):
-    """What was measured on a data set.
+    """What was measured on a data set."""
 
-    Attributes:
-        recall: by embedding; by all levels together where there are several.
-        of_features: by the pooled features below it; None if not asked for.
-        of_levels: by the embedding of each level alone, where there are several.
-        measured: what else the config asks for, by embedding.
-    """
-
-    recall: Recall
-    of_features: Recall | None
-    of_levels: dict[str, Recall]
-    measured: Measured
+    recall: Recall  # of the embeddings; if there are several levels, of all together
+    of_features: Recall | None  # pooled; None if not requested
+    of_levels: dict[str, Recall]  # of each level's embeddings, if there are several
+    measured: Measured  # other measures that the config requests
 
 
 def evaluate(
     experiment: Experiment, reporter: Reporter, dataset: ImageDataset | None = None
 ) -> Evaluation:
-    """Embed a data set, by default the test split, and measure all that the config asks for."""
+    """Embed a data set, by default the test split, and measure all that the config requests."""
     dataset = experiment.test if dataset is None else dataset
     embeddings, features = embed(experiment, dataset, reporter)
     spec, recall_of = experiment.config.evaluate, measurer(experiment, dataset)
@@ -76,11 +69,11 @@ def evaluate(
 
 
 def measurer(experiment: Experiment, dataset: ImageDataset) -> Callable[[Tensor], Recall]:
-    """Return what measures embeddings of a data set as the config asks."""
+    """Return a function from a data set's embeddings to their Recall@K, as the config sets it."""
     spec = experiment.config.evaluate
     return partial(recall_at_k, labels=dataset.labels, ks=spec.ks, backend=spec.backend)
 
 
 def scores(recall: Mapping[int, float]) -> dict[str, float]:
-    """Return Recall@K with text for keys, as JSON has it."""
+    """Return Recall@K with text as keys, for JSON."""
     return {str(k): score for k, score in recall.items()}

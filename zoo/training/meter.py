@@ -1,4 +1,4 @@
-"""The mean loss since it was last read, and the first number that was not finite."""
+"""The mean loss since the last reading, and the first number that was not finite."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from zoo.data.pipeline import Batch
 
 
 class Meter:
-    """The mean loss since the last look, and the first number that was not finite.
+    """The mean loss since the last reading, and the first number that was not finite.
 
-    It adds up on the device: looking at a number makes a GPU wait, so that is left to the caller.
+    It adds up on the device: reading a number makes a GPU wait, so the caller decides when.
     """
 
     def __init__(self, device: torch.device, levels: int = 1, remembered: int = 1000) -> None:
@@ -35,7 +35,7 @@ class Meter:
         self.bad = torch.where((self.bad < 0) & ~fine, batch.iteration, self.bad)
 
     def read(self) -> tuple[list[float], float]:
-        """Return each level's mean loss since the last reading, and the last gradient norm."""
+        """Return each level's mean loss since the last reading, and the latest gradient norm."""
         means = (self.total / max(1, self.count)).tolist()
         self.total.zero_()
         self.count = 0
@@ -51,10 +51,10 @@ class Meter:
         return iteration, what, dict(self.recent).get(iteration, [])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the sum that the next mean is made of."""
+        """Return the sum from which the next mean is computed."""
         return {"total": self.total, "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on adding to a saved sum."""
+        """Continue from a saved sum."""
         self.total.copy_(state["total"])
         self.count = int(state["count"])

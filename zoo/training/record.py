@@ -1,4 +1,4 @@
-"""What ``result.json`` says of a run."""
+"""The content of a run's ``result.json``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def result_of(
     recall: Recall | None = None,
     evaluation_seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Return what is to be kept of a run; without Recall@K of the test classes if not measured."""
+    """Return the result of a run; without Recall@K of the test classes if it was not measured."""
     config, test = experiment.config, experiment.test
     measured: dict[str, Any] = {}
     if recall is not None:
@@ -67,7 +67,7 @@ def result_of(
 
 
 def _validation(experiment: Experiment, chosen: Chosen) -> dict[str, Any]:
-    """Return on what an iterate was chosen, and how it did there."""
+    """Return the held-out classes, the checkpoint chosen on them, and its Recall@K there."""
     held = experiment.validation
     assert held is not None
     return {
@@ -79,6 +79,6 @@ def _validation(experiment: Experiment, chosen: Chosen) -> dict[str, Any]:
 
 
 def _folder_name(config: Config) -> str:
-    """Return the last part of the folder that the images are from; empty where none is given."""
+    """Return the last part of the path of the image folder; empty if none is given."""
     root = config.dataset.arguments.get("root")
     return Path(root).expanduser().resolve().name if isinstance(root, str) else ""

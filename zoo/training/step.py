@@ -1,4 +1,4 @@
-"""One training step, the optimiser's groups and schedule, and what a checkpoint holds."""
+"""One training step, the learning rates, and the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class DivergedError(RuntimeError):
 
 
 class Trainer:
-    """Everything that changes while a network trains, and the step that changes it.
+    """All state that changes in training, and the step that changes it.
 
     Args:
         config: the experiment; it has an optimizer.
         embedder: the network, on its device.
-        loss: called as the losses of pytorch-metric-learning are; a ModuleList of one for each
-            level of the network where there are several, of which the sum is minimised.
-        miner: picks what the loss looks at; None for all.
+        loss: called like the losses of pytorch-metric-learning; for a network of several levels, a
+            ModuleList of one for each, whose sum is minimised.
+        miner: picks pairs or triplets for the loss; None for all.
         precision: fp32, bf16 or fp16, as :func:`choose_precision` returns it.
     """
 
@@ -77,7 +77,7 @@ class Trainer:
         self.embedder.train()
         with torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext():
             embeddings = self._embed(images)
-        # The loss and the miner are float32 work, whatever precision the network has.
+        # The loss and the miner compute in float32, whatever the precision of the network.
         embeddings = embeddings.float()
         levels = self.embedder.levels(embeddings)
         losses = [self._loss(*pair, labels) for pair in zip(self.losses, levels, strict=True)]
@@ -89,7 +89,7 @@ class Trainer:
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
         self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
-        if self.device.type == "cpu":  # on a GPU the look would make it wait
+        if self.device.type == "cpu":  # reading the number would make a GPU wait
             self.check()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -99,7 +99,7 @@ class Trainer:
     def _set_rates(self) -> None:
         """Set the learning rates of the next step.
 
-        Not by one of torch's schedulers: they warn where fp16 skips the first step, as it may.
+        torch's schedulers are not used: they warn if fp16 skips the first step, which it may.
         """
         factor = self.factor(self.iteration)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
@@ -111,9 +111,9 @@ class Trainer:
         return loss_of(loss, self.miner, embeddings, labels, names, when)[0]
 
     def _embed(self, images: Tensor) -> Tensor:
-        """Return the embeddings of a batch; in chunks, of which no activations are kept.
+        """Return the embeddings of a batch; chunks keep no activations.
 
-        They are computed again, chunk by chunk, once the loss of the whole batch is known.
+        These are computed again, chunk by chunk, when the loss of the whole batch is known.
         """
         if self.chunk_size is None or len(images) <= self.chunk_size:
             embeddings: Tensor = self.embedder(images)
@@ -122,11 +122,7 @@ class Trainer:
         return torch.cat([checkpoint(self.embedder, part, use_reentrant=False) for part in parts])
 
     def check(self) -> None:
-        """Stop if a loss or a gradient since the last check was not finite.
-
-        Raises:
-            DivergedError: naming the iteration, the loss and the batch.
-        """
+        """Raise a DivergedError if a loss or a gradient since the last check was not finite."""
         found = self.meter.first_bad()
         if found is None:
             return
@@ -138,17 +134,14 @@ class Trainer:
         )
 
     def check_weights(self) -> None:
-        """Stop if what a checkpoint would keep of the network or the loss is not finite.
+        """Raise a DivergedError if a number of the network or the loss is not finite.
 
-        In fp16 this alone notices, if the loss stays finite: a gradient may overflow, and the step
-        is then skipped; batch normalisation has no gradient.
-
-        Raises:
-            DivergedError: naming the iteration and the first such tensor.
+        In fp16 this is the only sign if the loss stays finite: steps whose gradient overflows are
+        skipped, and the statistics of batch normalisation have no gradient.
         """
         state = {**self.embedder.state_dict(), **dict(self.loss.named_parameters(prefix="loss"))}
         kept = {k: t.detach() for k, t in state.items() if t.is_floating_point() and t.numel()}
-        # The largest number of each, all at once; to look at them one by one would make a GPU wait.
+        # The largest number of each, all at once: reading them one by one would make a GPU wait.
         norms = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
         largest = norms(list(kept.values()), math.inf)
         fine = torch.stack([number.float() for number in largest]).isfinite().tolist()
@@ -159,7 +152,7 @@ class Trainer:
             )
 
     def state_dict(self, sampler_state: dict[str, Any]) -> dict[str, Any]:
-        """Return all that a run needs to go on as if it had not been stopped."""
+        """Return all that a run needs to continue as if it had not been stopped."""
         return {
             "iteration": self.iteration,
             "embedder": self.embedder.state_dict(),
@@ -172,7 +165,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self.iteration = state["iteration"]
         self.embedder.load_state_dict(state["embedder"])
         self.loss.load_state_dict(state["loss"])
@@ -185,6 +178,6 @@ class Trainer:
 def _check_chunks(embedder: Embedder) -> None:
     if any(isinstance(m, _BatchNorm) and m.training for m in embedder.train().modules()):
         raise UserError(
-            "train.chunk_size: batch normalisation would see chunks for batches; set "
+            "train.chunk_size: batch normalisation would see chunks instead of batches; set "
             "model.freeze=batchnorm, or leave train.chunk_size out"
         )

@@ -1,4 +1,4 @@
-"""What is printed before a run begins: data, network, loss, device."""
+"""The lines printed before a run starts: data, network, loss, device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zoo.training.experiment import Experiment
 
 
 def introduce(experiment: Experiment, reporter: Reporter) -> None:
-    """Say what is about to be done."""
+    """Print what the run is about to do."""
     config, embedder = experiment.config, experiment.embedder
     sets = {
         "train": experiment.train,
@@ -29,7 +29,7 @@ def introduce(experiment: Experiment, reporter: Reporter) -> None:
     alone = int((np.unique(experiment.test.labels, return_counts=True)[1] == 1).sum())
     if alone:
         of = f"{alone:,} of {len(experiment.test):,} test images"
-        reporter.say(f"alone    {of} have no other of their class, and score 0")
+        reporter.say(f"alone    {of} are the only one of their class, and score 0")
     layout = getattr(experiment.test, "layout", None)
     if layout is not None:
         reporter.say(f"data     {layout}, in {getattr(experiment.test, 'folder', None)}")
@@ -54,7 +54,7 @@ def _of_training(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _in_words(spec: BaseModel | None) -> str:
-    """Return a component and its arguments, or one of the schema and what it was given."""
+    """Return a component or a section of the schema, with its arguments."""
     if spec is None:
         return "none"
     given = spec.model_dump(mode="json", exclude_defaults=True, exclude={"name"})

@@ -7,7 +7,7 @@ const isDark = () =>
 
 // ---- charts ------------------------------------------------------------------------------------
 
-// Okabe and Ito's colours, which colour-blind eyes tell apart; on dark ground their lighter kin.
+// Okabe and Ito's colours, which are colour-blind safe; lighter variants for the dark theme.
 const COLOURS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#a3477f", "#946200", "#2b7fb8"],
   dark: ["#56b4e9", "#e69f00", "#2fc49a", "#e59bc6", "#f0e442", "#ff8f61"],
@@ -38,7 +38,7 @@ function inTheme(layout) {
 }
 
 const OPTIONS = { responsive: true, displaylogo: false, displayModeBar: false };
-const drawn = []; // functions that draw a chart, again when the theme changes
+const drawn = []; // functions that draw a chart; called again when the theme changes
 
 /** Prepare the figures of the page from the JSON beside them. */
 function setUpCharts() {
@@ -61,7 +61,7 @@ function setUpTheme() {
     try {
       localStorage.setItem("zoo-theme", root.dataset.theme);
     } catch {
-      // storage may be forbidden; it holds for this page then
+      // storage may be forbidden; then the choice applies to this page only
     }
     show();
   });
@@ -72,7 +72,7 @@ function setUpTheme() {
 
 // ---- tables ------------------------------------------------------------------------------------
 
-/** Return what a cell is sorted by: a number, or text; null where there is none. */
+/** Return the value that a cell is sorted by: a number or text; null if it is empty. */
 function sortKey(cell) {
   const value = cell.dataset.value ?? cell.textContent.trim();
   if (value === "" || value === "–") return null;
@@ -100,7 +100,7 @@ function setUpTables() {
   for (const button of document.querySelectorAll(".sortable .sort")) {
     const head = button.closest("th");
     button.addEventListener("click", () => {
-      // numbers begin with the largest, text with a
+      // the first click sorts numbers from the largest, text from a
       const now = head.getAttribute("aria-sort");
       const first = head.classList.contains("num");
       sortBy(head.closest("table"), head, now === "none" ? first : now === "ascending");
@@ -133,7 +133,7 @@ function setUpFilter() {
 
 const QUERIES_AT_A_TIME = 6;
 
-/** Show some queries at a time; without JavaScript all are there. */
+/** Show some queries at a time; without JavaScript all are shown. */
 function setUpGallery(gallery) {
   const queries = [...gallery.querySelectorAll(".query")];
   const pages = Math.ceil(queries.length / QUERIES_AT_A_TIME);

@@ -4,5 +4,5 @@ try {
   const chosen = localStorage.getItem("zoo-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 } catch {
-  // storage may be forbidden; the system's theme it is
+  // storage may be forbidden; then the system's theme is used
 }

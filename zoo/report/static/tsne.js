@@ -1,10 +1,10 @@
 "use strict";
-// The map of the test embedding: pictures where there is room, more of them as one zooms in.
+// The map of the test embedding: pictures where there is room, more of them when zoomed in.
 
 const PICTURE = 40; // pixels
 const MOST_PICTURES = 500;
 
-/** Return the items of a view whose pictures do not cover each other, first come first served. */
+/** Return the items of a view whose pictures do not cover each other, chosen in order. */
 function withRoom(data, view, width, height) {
   const taken = new Map();
   const chosen = [];
@@ -28,7 +28,7 @@ function withRoom(data, view, width, height) {
   return chosen;
 }
 
-/** Return the least and the greatest value, with a margin. */
+/** Return the smallest and the largest value, with a margin. */
 function extent(values) {
   const low = Math.min(...values);
   const high = Math.max(...values);
@@ -72,7 +72,7 @@ document.addEventListener("DOMContentLoaded", () => {
       yaxis: { ...axis, range: [...view.y] },
       margin: { l: 4, r: 4, t: 30, b: 4 },
       hovermode: "closest",
-      // a finger scrolls the page until one has zoomed in
+      // a finger scrolls the page until the map is zoomed in
       dragmode: touch ? (zoomed ? "pan" : false) : "zoom",
     });
     if (pictures.getAttribute("aria-pressed") === "true") addPictures(found);
@@ -98,7 +98,7 @@ document.addEventListener("DOMContentLoaded", () => {
       }));
   }
 
-  const options = { ...OPTIONS, doubleClick: false }; // it shows all, see below
+  const options = { ...OPTIONS, doubleClick: false }; // a double click shows all, see below
   const draw = () => Plotly.react(place, traces(), layout(), options);
 
   const show = (x, y) => ((view = { x, y }), draw());

@@ -1,4 +1,4 @@
-"""Tables as CSV: a line for each row, data set and K, all numbers as exact as they are."""
+"""Tables as CSV: a line for each row, data set and K, with all digits of the numbers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ COLUMNS = (
     *("minutes", "measure", "k", "mean", "std", "ci95", "seeds", "paper", "difference", "best"),
     *("comparable", "notes"),
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what begins so
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+)  # a spreadsheet takes a text for a formula if it begins so
 
 
 def render(tables: Iterable[Table]) -> str:
-    """Return tables as one CSV; what is not there is empty."""
+    """Return tables as one CSV; missing values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -30,7 +37,7 @@ def render(tables: Iterable[Table]) -> str:
 
 
 def rows(table: Table) -> Iterator[Sequence[Any]]:
-    """Yield what a table holds, in the order of ``COLUMNS``."""
+    """Yield the values of a table, in the order of ``COLUMNS``."""
     for line in table.lines:
         for group, entry in zip(table.groups, line.entries, strict=True):
             row = entry.experiment
@@ -49,7 +56,7 @@ def rows(table: Table) -> Iterator[Sequence[Any]]:
 
 
 def _safe(value: Any) -> Any:
-    """Return a value that no spreadsheet takes for a formula, and no terminal for a command."""
+    """Return a value that is neither a formula for a spreadsheet nor a command for a terminal."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

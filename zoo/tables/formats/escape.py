@@ -1,11 +1,11 @@
-"""Text that LaTeX shows as it is, whatever is in it: the result is ASCII."""
+"""Any text as ASCII that LaTeX shows as the same text."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-# Brackets and stars mean something after the end of a line of a table.
+# After the end of a table line, LaTeX takes brackets and stars for options.
 _SPECIAL = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
     **{c: f"{{{c}}}" for c in "[]*"},
@@ -18,7 +18,7 @@ _SPECIAL = {
     ">": "$>$",
     '"': "''",
 }
-_SIGNS = {  # by their numbers, as some look like others
+_SIGNS = {  # by code point, since some look alike
     **{
         "\xb1": r"$\pm$",
         "\xd7": r"$\times$",
@@ -34,7 +34,7 @@ _SIGNS = {  # by their numbers, as some look like others
     **{"\xe6": r"\ae{}", "\xc6": r"\AE{}", "\u0153": r"\oe{}", "\u0152": r"\OE{}"},
     **{"\xf8": r"\o{}", "\xd8": r"\O{}", "\u0142": r"\l{}", "\u0141": r"\L{}", "\u0131": r"\i{}"},
 }
-_LIGATURES = re.compile(r"([-,'])(?=\1)")  # in pairs, other characters would come of them
+_LIGATURES = re.compile(r"([-,'])(?=\1)")  # LaTeX makes other characters of pairs
 _RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True))
 _ACCENTS = {
     **{"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u"},
@@ -52,7 +52,7 @@ def escape(text: str) -> str:
     Letters with accents and what is common in mathematics are as they are; of another script, where
     fonts and packages would have to be there, the number of each character is shown.
     """
-    parts = _LIGATURES.split(text)  # at odd places what is split at, the first of a pair
+    parts = _LIGATURES.split(text)  # odd parts are the separators, the first of a pair
     return "".join(
         f"{part}{{}}" if odd % 2 else "".join(map(_character, part))
         for odd, part in enumerate(parts)
@@ -73,7 +73,7 @@ def _character(character: str) -> str:
 
 
 def _greek(character: str) -> str:
-    """Return a Greek letter; nothing for others, and for those that look like Latin ones."""
+    """Return a Greek letter; empty for others, and for those that look like Latin letters."""
     name = unicodedata.name(character, "").split(" LETTER ")
     word = name[-1].lower().replace("lamda", "lambda")
     if name[0] == "GREEK SMALL" and word in _GREEK.split():
@@ -83,7 +83,7 @@ def _greek(character: str) -> str:
 
 
 def _accented(character: str) -> str:
-    """Return a Latin letter with an accent; nothing for others."""
+    """Return a Latin letter with an accent; empty for others."""
     base, *marks = list(unicodedata.normalize("NFD", character))
     if len(marks) != 1 or marks[0] not in _ACCENTS or not (base.isascii() and base.isalpha()):
         return ""

@@ -1,4 +1,4 @@
-"""Tables as HTML that needs nothing else: a page, or a part of somebody else's page."""
+"""Tables as HTML without external files: a page, or a part of another page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def render(tables: Iterable[Table]) -> str:
 
 
 def fragment(tables: Iterable[Table]) -> str:
-    """Return tables as a part of somebody else's page, such as a notebook."""
+    """Return tables as a part of another page, such as a notebook."""
     return _rendered(tables, page=False)
 
 

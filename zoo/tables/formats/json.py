@@ -1,4 +1,4 @@
-"""Tables as JSON, with the values of each seed; docs/tables.md says what is in it."""
+"""Tables as JSON, with the values of each seed; docs/tables.md describes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def render(tables: Iterable[Table]) -> str:
 
 
 def measures(group: Group, entry: Entry) -> Iterator[dict[str, Any]]:
-    """Yield what an entry has at each K; numbers are in percent."""
+    """Yield the values of an entry at each K; numbers are in percent."""
     for k in group.ks:
         score = entry.experiment.recall.get(k) if entry.experiment else None
         paper = entry.paper.get(k)

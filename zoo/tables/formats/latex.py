@@ -10,9 +10,9 @@ from zoo.tables.formats.escape import escape
 from zoo.tables.table import Cell, Grid, GridLine, Table, layout
 
 PACKAGES = "% In the preamble: \\usepackage{booktabs}\n"
-_LONG = 30  # characters of a cell, beyond which it may be broken into lines
-_LONG_TITLE = 50  # the same of the first column, whose names are better whole
-_WIDE = 70  # characters of a line, beyond which the table is set smaller
+_LONG = 30  # characters of a cell that may be broken into lines
+_LONG_TITLE = 50  # the same for the first column, whose names are better kept whole
+_WIDE = 70  # characters of a line; wider tables are set smaller
 _BROKEN = r"p{0.3\linewidth}"
 _DOCUMENT = r"""\documentclass{article}
 \usepackage[a4paper,landscape,margin=15mm]{geometry}
@@ -22,12 +22,12 @@ _DOCUMENT = r"""\documentclass{article}
 
 
 def render(tables: Iterable[Table]) -> str:
-    """Return tables to be put into a document, which needs the package booktabs."""
+    """Return tables for a document that uses the package booktabs."""
     return "\n".join([PACKAGES, *_tables(tables)])
 
 
 def render_standalone(tables: Iterable[Table]) -> str:
-    """Return tables as a document of their own."""
+    """Return tables as a complete document."""
     return _DOCUMENT + "\\clearpage\n".join(_tables(tables)) + "\\end{document}\n"
 
 
@@ -63,14 +63,14 @@ def _table(grid: Grid, label: str) -> str:
 
 
 def _label(table: Table) -> str:
-    """Return what \\ref is given: the data sets in ASCII letters, digits and hyphens."""
+    """Return the label for \\ref: the data sets in ASCII letters, digits and hyphens."""
     words = [table.shape, *(group.title for group in table.groups)]
     plain = unicodedata.normalize("NFKD", "-".join(words)).lower()
     return "tab:" + re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
 def _columns(grid: Grid) -> str:
-    """Return how columns are aligned; a long text is broken into lines."""
+    """Return the alignment of columns; long texts are broken into lines."""
     kinds = ("r" if head.number else "l" for head in grid.heads)
     broken = _broken(grid)
     return "".join(_BROKEN if i in broken else kind for i, kind in enumerate(kinds))
@@ -84,7 +84,7 @@ def _broken(grid: Grid) -> list[int]:
 
 
 def _heads(grid: Grid) -> Iterator[str]:
-    """Yield the lines of heads; what stands above several columns has a rule below it."""
+    """Yield the lines of heads; titles above several columns have a rule below them."""
     if grid.spans:
         cells, rules, at = [], [], 1
         for title, count in grid.spans:
@@ -108,7 +108,7 @@ def _line(grid: Grid, line: GridLine) -> Iterator[str]:
 
 
 def _breakable(text: str) -> str:
-    """Return a cell that may be broken within a path or a setting, which have no spaces."""
+    """Return a cell that may be broken inside a path or a setting, which have no spaces."""
     return r"\raggedright " + re.sub(r"(?<=[/=])", r"\\allowbreak{}", text) if text else ""
 
 
@@ -116,7 +116,7 @@ def _cell(cell: Cell, number: bool) -> str:
     text = cell.text.replace("-", "\N{MINUS SIGN}") if number else cell.text
     text = (r"\quad " if text.startswith("  ") else "") + escape(text.strip())
     marks = rf"\textsuperscript{{{cell.marks}}}" if cell.marks else ""
-    hanging = rf"\rlap{{{marks}}}" if number and marks else marks  # digits stay below each other
+    hanging = rf"\rlap{{{marks}}}" if number and marks else marks  # keeps the digits aligned
     return (rf"\textbf{{{text}}}" if cell.best else text) + hanging
 
 

@@ -9,12 +9,12 @@ from zoo.tables.table import Cell, Head, Table, layout
 
 
 def render(tables: Iterable[Table]) -> str:
-    """Return tables, each under its heading."""
+    """Return tables, each below its heading."""
     return "\n".join(map(to_markdown, tables))
 
 
 def to_markdown(table: Table) -> str:
-    """Return a table under its heading."""
+    """Return a table below its heading."""
     grid = layout(table)
     lines = [
         [_head(head) for head in grid.heads],
@@ -28,7 +28,7 @@ def to_markdown(table: Table) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text that Markdown shows as it is."""
+    """Return any text as Markdown that shows the same text."""
     text = text.replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
     for character in "|_*`[]~":
         text = text.replace(character, f"\\{character}")
@@ -36,7 +36,7 @@ def escape(text: str) -> str:
 
 
 def _head(head: Head) -> str:
-    """Return a head; Markdown has none above several columns, so that each says its data set."""
+    """Return a head with its data set, since Markdown has no titles above several columns."""
     return escape(f"{head.group} R@{head.text}" if head.group else head.text)
 
 

@@ -1,4 +1,4 @@
-"""Cells of a table broken into lines, so that it fits into a terminal and names stay readable."""
+"""Breaks the cells of a table into lines, so that it fits a terminal and names stay readable."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _WORD = re.compile(r"\S*=\S*\s?|[^\s_.]+[\s_.]?|[\s_.]")
 
 
 def width_of(rows: Sequence[Sequence[str]]) -> int:
-    """Return how many characters a table takes across."""
+    """Return the width of a table in characters."""
     widths = _widths(rows)
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def fit(rows: Sequence[Sequence[str]], numbers: Collection[int], width: int) -> list[list[str]]:
-    """Return the rows of a table with as many line breaks as it takes to fit.
+    """Return the rows of a table with enough line breaks to fit.
 
-    A number breaks before what follows it. What room is then left, the columns of text share: the
-    widest give first, and none gets narrower than its longest word.
+    A number breaks before its deviation. The columns of text share the remaining width: the widest
+    shrinks first, and none gets narrower than its longest word.
 
     Args:
         rows: the cells, the row of heads among them.
         numbers: which columns hold numbers; the others hold text.
-        width: the characters that there is room for.
+        width: in characters.
     """
     columns = [list(column) for column in zip(*rows, strict=True)]
     for i in numbers:
@@ -44,7 +44,7 @@ def fit(rows: Sequence[Sequence[str]], numbers: Collection[int], width: int) -> 
 
 
 def fold(text: str, width: int) -> str:
-    """Break lines where a word ends; what is broken off keeps the indent."""
+    """Break lines at the ends of words; the new line keeps the indent."""
     found = []
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]

@@ -20,14 +20,13 @@ _GAP = 2  # spaces between columns
 def render(
     table: Table, width: int | None = None, highlight: str | None = None, settings: bool = False
 ) -> Group:
-    """Return a table for the terminal: a line for each row, as long as one column is left to drop.
+    """Return a table for the terminal, with one line for each row if that is possible.
 
     Args:
         table: the table.
-        width: the characters that there is room for; by default as many as it takes. Data sets for
-            which there is no room beside each other stand below each other. Settings become notes
-            below the table, and columns are left out, rather than that words are cut.
-        highlight: the name of a run, whose row stands out.
+        width: in characters; by default as wide as necessary. In a narrower terminal, data sets
+            are placed below each other, settings become notes, and columns are left out.
+        highlight: the name of a run whose row is coloured.
         settings: show all columns and settings, on as many lines a row as it takes.
     """
     grid = layout(table)
@@ -57,7 +56,7 @@ def render(
 
 
 def _narrowed(table: Table, width: int) -> Grid:
-    """Return a table with its settings below it and without the columns that have no room."""
+    """Return a table with settings as notes and without the columns that do not fit."""
     heads = [head.text for head in layout(table, without=["settings"]).heads]
     grid = layout(table, stacked=True)
     for some, without in _with_less(with_settings_below(table)):
@@ -72,7 +71,7 @@ def _narrowed(table: Table, width: int) -> Grid:
 
 
 def _with_less(table: Table) -> Iterator[tuple[Table, list[str]]]:
-    """Yield a table with ever fewer columns: those that it has, and those to leave out."""
+    """Yield a table with fewer and fewer columns, each with the names of columns to leave out."""
     without = ["settings"]
     yield table, without
     for name in ("minutes", "loss", "backbone", "size", *MEASURES, "seeds"):
@@ -84,14 +83,14 @@ def _with_less(table: Table) -> Iterator[tuple[Table, list[str]]]:
 
 
 def _part(table: Table, i: int) -> Table:
-    """Return a table with the columns of one data set only."""
+    """Return the part of a table on one data set."""
     lines = tuple(replace(line, entries=line.entries[i : i + 1]) for line in table.lines)
     title = f"{table.groups[i].title}. {table.title}"
     return replace(table, title=title, groups=table.groups[i : i + 1], lines=lines)
 
 
 def _texts(grid: Grid) -> list[list[str]]:
-    """Return the heads and all lines as text; the digits of a column stand below each other."""
+    """Return the heads and all lines as text, the digits of a column aligned."""
     hang = [
         max(len(line.cells[i].marks) for line in grid.lines) if head.number else 0
         for i, head in enumerate(grid.heads)
@@ -101,14 +100,14 @@ def _texts(grid: Grid) -> list[list[str]]:
 
 
 def _marked(cell: Cell, room: int) -> str:
-    """Return the text of a cell, its marks behind the first line."""
+    """Return the text of a cell, with its marks after the first line."""
     first, *others = cell.text.split("\n")
     marks = cell.marks.translate(RAISED).ljust(room)
     return "\n".join([first + marks, *others])
 
 
 def _cells(line: GridLine, texts: Sequence[str]) -> list[Text]:
-    """Return the cells; what is indented or a deviation is less than what is above it."""
+    """Return the cells; indented text and deviations are dim."""
     found = []
     for cell, text in zip(line.cells, texts, strict=True):
         parts = [
@@ -120,7 +119,7 @@ def _cells(line: GridLine, texts: Sequence[str]) -> list[Text]:
 
 
 def _spans(grid: Grid, cells: Sequence[Sequence[str]]) -> Text:
-    """Return the titles above several columns, in the middle of them."""
+    """Return the titles above several columns, centred."""
     columns = zip(*cells, strict=True)
     widths = [max(map(len, "\n".join(column).split("\n"))) for column in columns]
     found, at = [], 0
