@@ -598,7 +598,7 @@ def test_a_test_that_no_network_can_pass_is_refused_before_training(tmp_path):
     assert not list(tmp_path.glob("ice_glyphs*"))
     (finding,) = (f for f in survey.survey("image_folder", str(root)).findings if f[0] == "error")
     assert finding.where == "test"
-    assert "one image of each class" in finding.what
+    assert "one image per class" in finding.what
 
 
 def test_how_many_test_images_are_alone_is_said(tmp_path, capsys):

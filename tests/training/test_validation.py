@@ -279,9 +279,11 @@ def test_without_held_out_classes_nothing_can_compete(tmp_path):
 @pytest.mark.slow
 def test_killed_it_chooses_the_same(whole, tmp_path):
     """SIGKILL, which nothing can catch."""
-    code = f"import test_validation as t; t.run_aloud({str(tmp_path)!r})"
+    path = [str(TESTS / "shared"), str(TESTS / "training")]
+    code = f"import sys; sys.path += {path}; import test_validation as t; "
+    code += f"t.run_aloud({str(tmp_path)!r})"
     with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=TESTS / "shared", stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True
     ) as process:
         for line in process.stderr:
             if line.strip().startswith("8/12"):
