@@ -134,21 +134,16 @@ def boards(results: Iterable[Result], apart: Sequence[str] = ()) -> Shelf[Board]
 
 
 def check_results(results: Iterable[Result]) -> list[Result]:
-    """Return what runs left.
-
-    Raises:
-        UserError: one of them is something else.
-    """
+    """Return results as a list; raise a UserError if one is not the result of a run."""
     checked = list(results)
     for i, result in enumerate(checked):
         try:
             Finished.model_validate(result)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise UserError(
-                printable(f"results[{i}] is not the result of a run: {where}: {first['msg']}")
-            ) from error
+            fault = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            message = printable(f"results[{i}] is not the result of a run: {fault}")
+            raise UserError(message) from error
     return checked
 
 
@@ -159,9 +154,9 @@ def identity(result: Result) -> tuple[str, str]:
 
 
 def titles(results: Iterable[Result]) -> dict[tuple[str, str], str]:
-    """Return what each data set is called, in the order of what they are called.
+    """Return the title of each data set, sorted by title: its folder, if one was given, and name.
 
-    By its folder, if one was given; with its fingerprint where another is called the same.
+    Data sets of the same title have their fingerprint in it.
     """
     folders: dict[tuple[str, str], str] = {}
     for result in results:
@@ -178,9 +173,7 @@ def titles(results: Iterable[Result]) -> dict[tuple[str, str], str]:
 def experiments(results: Iterable[Result], by_name: bool = True) -> list[tuple[Result, ...]]:
     """Return the runs of each experiment, by seed: they differ in nothing else.
 
-    Args:
-        results: what runs left.
-        by_name: whether the same settings under another name are another experiment.
+    With ``by_name`` the same settings under another name are another experiment.
     """
     groups: dict[tuple[str, ...], dict[int, Result]] = {}
     for result in results:

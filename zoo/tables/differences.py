@@ -16,36 +16,23 @@ _OF_TRAINING = ("loss", "miner", "sampler", "optimizer", "schedule", "train")
 
 
 class _Key(NamedTuple):
-    """A setting: another loss's scale is another setting.
+    """A setting: another loss's scale is another setting."""
 
-    Attributes:
-        path: dotted, as on the command line.
-        owners: path and name of each component that it is part of.
-    """
-
-    path: str
-    owners: tuple[tuple[str, str], ...]
+    path: str  # dotted, as on the command line
+    owners: tuple[tuple[str, str], ...]  # path and name of each component that it is part of
 
 
 class Differences(NamedTuple):
-    """What sets experiments apart.
+    """What sets experiments apart, as on the command line, such as ``loss.scale=16``."""
 
-    Attributes:
-        own: of each experiment, its settings as the command line has them, such as
-            ``loss.scale=16``; those that most of them share are left out.
-        shared: what those are.
-    """
-
-    own: list[list[str]]
+    own: list[list[str]]  # the settings of each, without those that most of them share
     shared: list[str]
 
 
 def find(experiments: Sequence[Mapping[str, Any] | None]) -> Differences:
-    """Return in what experiments differ, but for what has a column of its own.
+    """Return in what experiments differ, without settings that have their own column.
 
-    Args:
-        experiments: the settings of each, as ``Config.settings`` returns them; None where they are
-            not known.
+    The input is ``Config.settings()`` of each; None where the settings are not known.
     """
     found = [dict(_leaves(_relevant(settings or {}))) for settings in experiments]
     known = [leaves for leaves in found if leaves]
@@ -57,12 +44,7 @@ def find(experiments: Sequence[Mapping[str, Any] | None]) -> Differences:
 
 
 def between(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return what one has instead of another, such as ``images.crop=28 instead of null``.
-
-    Args:
-        one: settings of an experiment, or a part of them.
-        other: those of the other.
-    """
+    """Return what one has instead of another, such as ``images.crop=28 instead of null``."""
     mine, theirs = dict(_leaves(one)), dict(_leaves(other))
     return [
         f"{_shown(key, mine.get(key, 'null'))} instead of {_value(theirs.get(key, 'null'))}"
@@ -118,10 +100,8 @@ def _differs(key: _Key, known: Sequence[Mapping[_Key, str]]) -> bool:
 
 
 def _can_have(key: _Key, leaves: Mapping[_Key, str]) -> bool:
-    """Tell whether an experiment has the components that a setting is part of.
-
-    Arguments that are null by default are missing where nobody gave them.
-    """
+    """Return whether an experiment has the components that a setting is part of."""
+    # An argument that is null by default is missing where nobody gave it.
     outer = [(_Key(path, key.owners[:i]), name) for i, (path, name) in enumerate(key.owners)]
     return key in leaves or (bool(outer) and all(leaves.get(k) == name for k, name in outer))
 
@@ -129,8 +109,7 @@ def _can_have(key: _Key, leaves: Mapping[_Key, str]) -> bool:
 def _usual(key: _Key, known: Sequence[Mapping[_Key, str]]) -> str | None:
     """Return the value that most have, if most have the component; None if there is none.
 
-    So there is one at most for a path, and it can be told without the component. It takes three:
-    of two, each is better told its own.
+    So a path has one at most, which can be shown without the component. It takes three experiments.
     """
     values = Counter(leaves[key] for leaves in known if key in leaves)
     total = values.total()

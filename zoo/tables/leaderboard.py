@@ -131,9 +131,8 @@ def render(made: Sequence[Table], kind: str, standalone: bool = False) -> str:
             for table in made:
                 console.print(terminal.render(table, _WIDTH), "")
         return captured.get()
-    module = importlib.import_module(f"zoo.tables.formats.{kind}")
-    text: str = module.render_standalone(made) if standalone else module.render(made)
-    return text
+    module: Any = importlib.import_module(f"zoo.tables.formats.{kind}")
+    return str(module.render_standalone(made) if standalone else module.render(made))
 
 
 @checked
@@ -175,14 +174,14 @@ def _load(root: Path) -> list[dict[str, Any]]:
 
 def _tell(made: shaped.Shaped, paper: str) -> None:
     """Warn of what is left out of a table; refuse one with nothing in it."""
-    names = _named(result["config"] for result in made.without_row)
-    data = _named(result["dataset"]["name"] for result in made.elsewhere)
     said = []
-    if names:
+    if made.without_row:
         runs = counted(len(made.without_row), "run")
+        names = _named(result["config"] for result in made.without_row)
         said.append(f"{paper} has no row for {runs} ({names}); --others adds rows")
-    if data:
+    if made.elsewhere:
         runs = counted(len(made.elsewhere), "run")
+        data = _named(result["dataset"]["name"] for result in made.elsewhere)
         one = made.elsewhere[0]["dataset"]["name"]
         said.append(f"{paper} has no columns for {runs} ({data}); --dataset {one} makes some")
     entries = [entry for line in made.table.lines for entry in line.entries]

@@ -23,13 +23,10 @@ _BEST = "Bold: the best of the rows that are comparable"
 
 
 def table(board: Board, spread: Spread = "std", significance: bool = False) -> Table:
-    """Return the table of a board; a network that all rows have is told in the title.
+    """Return the table of a board; a network that all rows have is in the title.
 
-    Args:
-        board: the board.
-        spread: what stands behind ±.
-        significance: whether rows have a note that are not significantly worse than the best; their
-            results then tell the folder of their run.
+    With ``significance``, rows that are not significantly worse than the best have a note; then
+    each result needs the ``folder`` of its run.
     """
     alike = conditions.notes([row.results[0] for row in board.rows])
     best = best_of([row for row, note in zip(board.rows, alike, strict=True) if not note], board.ks)
@@ -77,11 +74,9 @@ def remarks_on(rows: Iterable[Row], spread: Spread, unlike: bool) -> list[str]:
 
 
 def _standings(board: Board, alike: Sequence[str | None]) -> list[str | None]:
-    """Return what is said of each row: that it is not significantly worse than the best.
+    """Return a note for each row that is not significantly worse than the best.
 
-    Args:
-        board: the board.
-        alike: why a row is not to be compared with most; None for those that are.
+    ``alike`` has for each row why it is not comparable with most, or None.
     """
     from zoo.comparing.standings import standings
 

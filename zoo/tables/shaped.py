@@ -19,17 +19,11 @@ _Key = tuple[str, ...]  # of a data set
 
 @dataclass(frozen=True)
 class Shaped:
-    """A table, and the results that are not in it.
-
-    Attributes:
-        table: the table.
-        without_row: results on its data sets that none of its rows is for.
-        elsewhere: results on other data sets.
-    """
+    """A table, and the results that are not in it."""
 
     table: Table
-    without_row: tuple[Result, ...]
-    elsewhere: tuple[Result, ...]
+    without_row: tuple[Result, ...]  # on its data sets, but in none of its rows
+    elsewhere: tuple[Result, ...]  # on other data sets
 
 
 class _Column(NamedTuple):
@@ -42,20 +36,13 @@ class _Column(NamedTuple):
 
 @dataclass
 class _Slot:
-    """A row of the shape, and the runs that belong into it.
-
-    Attributes:
-        title: what it is called.
-        block: the number of its block.
-        contest: whether its best numbers are bold.
-        paper: what the paper reports, by data set and K.
-        runs: by data set; with each, whether its config names the row.
-    """
+    """A row of the shape; the paper's values and the runs in it, by data set."""
 
     title: str
     block: int
-    contest: bool
+    contest: bool  # whether its best numbers are bold
     paper: Mapping[str, dict[int, float]] = field(default_factory=dict)
+    # With each run, whether its config names the row:
     runs: dict[_Key, list[tuple[bool, Result]]] = field(default_factory=dict)
 
     def settle(self) -> list[Result]:
@@ -115,6 +102,7 @@ def table(
     unlike = any(not entry.comparable for entry in entries)
     says = [f"paper: {shape.protocol.said}"] if paper and any(e.paper for e in entries) else []
     names = ", ".join(column.group.title for column in columns)
+    networks = _networks(columns, lines, shape.varied)
     made = Table(
         shape.caption if own else f"Recall@K in percent, {names}; the rows of {shape.paper}",
         shape.paper,
@@ -122,12 +110,7 @@ def table(
         tuple(column.group for column in columns),
         tuple(lines),
         paper=paper,
-        remarks=(
-            *_networks(columns, lines, shape.varied),
-            *shared,
-            *remarks_on(rows, spread, unlike),
-            *says,
-        ),
+        remarks=(*networks, *shared, *remarks_on(rows, spread, unlike), *says),
         spread=spread,
         digits=shape.digits,
     )
@@ -184,10 +167,8 @@ def _columns(results: Sequence[Result], shape: TableShape, everywhere: bool) -> 
 def _slots(
     results: Sequence[Result], shape: TableShape, columns: Sequence[_Column]
 ) -> tuple[list[_Slot], list[Result]]:
-    """Return the rows with their runs, and the results that none is for.
-
-    Rows that are values of a setting are the paper's on the paper's data sets only.
-    """
+    """Return the rows with their runs, and the results that none is for."""
+    # Rows that are values of a setting are the paper's on the paper's data sets only.
     slots = _of_shape(shape) if not shape.key or any(column.own for column in columns) else {}
     more: dict[str, _Slot] = {}
     left = []
@@ -223,16 +204,13 @@ def _reported(shape: TableShape, name: str, values: Sequence[float | None]) -> d
 
 
 def _row_of(result: Result, shape: TableShape) -> tuple[str | None, bool]:
-    """Return in which row a result is, and whether its config says so.
-
-    Runs for another table of the paper are in this one if their settings are those of a row.
-    """
+    """Return in which row a result is, and whether its config says so."""
     paper = result.get("paper") or {}
     if paper.get("table") == shape.paper and paper.get("dataset") == result["dataset"]["name"]:
         return paper.get("row"), True
     if paper.get("table") and not shape.key:
         return None, False
-    return shape.row_of(result), False
+    return shape.row_of(result), False  # by its settings, also a run for another table
 
 
 def _by_loss(results: Sequence[Result], shape: TableShape) -> list[_Slot]:
@@ -261,9 +239,8 @@ def _drafts(slots: Sequence[_Slot], keys: Sequence[_Key]) -> tuple[list[_Draft],
             title = f"{slot.title}: {label}" if label else slot.title
             some = [found.get(label) for found in settings]
             drafts.append(_Draft(slot, title, some, label == labels[0]))
-        shared += [
-            f"{slot.title}, unless said otherwise: {' '.join(said)}" for _, said in made if said
-        ]
+        unless = f"{slot.title}, unless said otherwise: "
+        shared += [unless + " ".join(said) for _, said in made if said]
     return drafts, list(dict.fromkeys(shared))
 
 

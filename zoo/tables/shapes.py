@@ -146,9 +146,8 @@ def load(name: str) -> TableShape:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))[:60] or "all of it"
-        raise UserError(
-            printable(f"{name}: not the shape of a table: {where}: {first['msg']}")
-        ) from error
+        message = f"{name}: not the shape of a table: {where}: {first['msg']}"
+        raise UserError(printable(message)) from error
 
 
 def protocols() -> dict[str, Protocol]:

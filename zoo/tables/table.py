@@ -22,47 +22,27 @@ FACTS = ("settings", "loss", "backbone", "size", "seeds")
 
 @dataclass(frozen=True)
 class Group:
-    """The columns of one data set.
-
-    Attributes:
-        title: the data set.
-        ks: the K of its columns.
-        headed: whether the title stands above the columns.
-    """
+    """The columns of one data set."""
 
     title: str
     ks: tuple[int, ...]
-    headed: bool = True
+    headed: bool = True  # whether the title stands above the columns
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a row has on one data set.
-
-    Attributes:
-        experiment: the runs; None where there are none.
-        paper: what the paper reports, by K, in percent.
-        best: the K at which it is the best.
-        notes: what is to be said of it below the table.
-        comparable: whether it is, with most of its column.
-    """
+    """What a row has on one data set; ``experiment`` is None where there are no runs."""
 
     experiment: Row | None = None
-    paper: dict[int, float] = field(default_factory=dict)
-    best: frozenset[int] = frozenset()
-    notes: tuple[str, ...] = ()
-    comparable: bool = True
+    paper: dict[int, float] = field(default_factory=dict)  # by K, in percent
+    best: frozenset[int] = frozenset()  # the K at which it is the best
+    notes: tuple[str, ...] = ()  # shown below the table
+    comparable: bool = True  # with most of its column
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table.
-
-    Attributes:
-        title: what it is called.
-        entries: one for each group.
-        block: rows of different blocks have a rule between them.
-    """
+    """A row of a table, with an entry for each group; a rule separates rows of two blocks."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -79,14 +59,11 @@ class Table(Shown):
     """A table.
 
     Attributes:
-        title: what is in it.
         shape: "runs", or the shape that it has the rows of.
         head: what stands above the titles of the rows.
-        groups: the columns.
-        lines: the rows.
-        facts: whether columns tell of an experiment's settings, loss, network, seeds and minutes.
+        facts: whether columns show an experiment's settings, loss, network, seeds and minutes.
         paper: whether the paper's values have lines of their own.
-        remarks: what is said below of all of it.
+        remarks: shown below the table; they are about all of it.
         spread: what stands behind ±.
         digits: decimals of a score.
     """
@@ -143,31 +120,17 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class GridLine:
-    """A line of cells.
-
-    Attributes:
-        cells: one for each head.
-        line: the row that it belongs to.
-        below: whether it only adds to the line above it.
-        rule: whether a rule stands above it.
-    """
+    """A cell for each head, and the row that they belong to."""
 
     cells: tuple[Cell, ...]
     line: Line
-    below: bool = False
-    rule: bool = False
+    below: bool = False  # whether it only adds to the line above it
+    rule: bool = False  # whether a rule stands above it
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as text.
-
-    Attributes:
-        title: what is in it.
-        heads: of the columns.
-        lines: of the rows.
-        notes: what is said below, each with its mark; remarks have none.
-    """
+    """A table as text; each note below it has a mark, which is empty for remarks."""
 
     title: str
     heads: tuple[Head, ...]
@@ -199,10 +162,7 @@ def with_settings_below(table: Table) -> Table:
 def layout(table: Table, stacked: bool = False, without: Collection[str] = ()) -> Grid:
     """Return a table as cells of text, without columns for a network that all rows have.
 
-    Args:
-        table: the table.
-        stacked: whether settings stand below the name, not in a column.
-        without: facts and measures that have no column.
+    If ``stacked``, settings stand below the name; ``without`` has facts and measures to leave out.
     """
     shared = shared_network(row for line in table.lines for row in line.experiments)
     facts = [fact for fact in FACTS if table.facts and fact not in {*shared, *without}]
@@ -252,16 +212,12 @@ def _added(table: Table, line: Line) -> Iterator[tuple[str, list[Cell]]]:
     """Yield the title and the numbers of what stands below a row."""
     groups = list(zip(table.groups, line.entries, strict=True))
     if table.facts and any(experiment.features for experiment in line.experiments):
-        features = [
-            (g, entry.experiment.features if entry.experiment else {}) for g, entry in groups
-        ]
-        cells = [_score(table, scores.get(k)) for group, scores in features for k in group.ks]
+        found = [(g, e.experiment.features if e.experiment else {}) for g, e in groups]
+        cells = [_score(table, scores.get(k)) for group, scores in found for k in group.ks]
         yield "  pooled features", [Cell(cell) for cell in cells]
     if table.paper and any(entry.paper for entry in line.entries):
-        yield (
-            "  paper",
-            [Cell(_against_paper(table, e, k)) for group, e in groups for k in group.ks],
-        )
+        cells = [_against_paper(table, entry, k) for group, entry in groups for k in group.ks]
+        yield "  paper", [Cell(cell) for cell in cells]
 
 
 def _scores(table: Table, group: Group, entry: Entry, marks: str) -> Iterable[Cell]:
@@ -297,16 +253,8 @@ def _settings(line: Line) -> tuple[str, ...]:
 
 def _fact(line: Line, fact: str) -> str:
     row = line.experiments[0]
-    backbone, size = row.network
-    return printable(
-        {
-            "settings": " ".join(row.settings),
-            "loss": row.loss,
-            "backbone": backbone,
-            "size": size,
-            "seeds": str(len(row.results)),
-        }[fact]
-    )
+    values = (" ".join(row.settings), row.loss, *row.network, str(len(row.results)))
+    return printable(dict(zip(FACTS, values, strict=True))[fact])
 
 
 def _below(table: Table) -> Iterator[tuple[str, str]]:
