@@ -114,7 +114,8 @@ def test_a_finished_run_is_not_run_again(whole, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_random_network_learns(tmp_path):
+def test_a_random_network_learns(tmp_path, monkeypatch):
+    monkeypatch.setenv("ZOO_CACHE", str(tmp_path))  # all classes: the claim is on many
     larger = ["model.backbone.width=16", "model.embedding_size=64", "images={}"]
     before = run(tmp_path, *larger, "train.iterations=0")
     after = run(tmp_path, *larger, "train.iterations=80")

@@ -85,21 +85,13 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class Board(Shown):
-    """The experiments on one data set, best first.
+    """The experiments on one data set, best first."""
 
-    Attributes:
-        title: the data set; with its fingerprint if another has the same title.
-        size: the numbers of classes and images that were searched, if known.
-        ks: every K that one of the rows has.
-        rows: sorted by the first K.
-        shared: the settings of every row that does not show another value.
-    """
-
-    title: str
-    size: str
-    ks: tuple[int, ...]
-    rows: tuple[Row, ...]
-    shared: tuple[str, ...] = ()
+    title: str  # the data set; with its fingerprint if another has the same title
+    size: str  # the numbers of classes and images that were searched, if known
+    ks: tuple[int, ...]  # every K that one of the rows has
+    rows: tuple[Row, ...]  # sorted by the first K
+    shared: tuple[str, ...] = ()  # the settings of every row that does not show another value
 
     def _as_tables(self) -> list[Table]:
         from zoo.tables import listed

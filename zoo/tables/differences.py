@@ -16,15 +16,10 @@ _OF_TRAINING = ("loss", "miner", "sampler", "optimizer", "schedule", "train")
 
 
 class _Key(NamedTuple):
-    """A setting; the scale of one loss and the scale of another are two settings.
+    """A setting; the scale of one loss and the scale of another are two settings."""
 
-    Attributes:
-        path: dotted, as on the command line.
-        owners: path and name of each component that contains it.
-    """
-
-    path: str
-    owners: tuple[tuple[str, str], ...]
+    path: str  # dotted, as on the command line
+    owners: tuple[tuple[str, str], ...]  # path and name of each component that contains it
 
 
 class Differences(NamedTuple):

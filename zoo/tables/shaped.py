@@ -19,17 +19,11 @@ _Key = tuple[str, ...]  # of a data set
 
 @dataclass(frozen=True)
 class Shaped:
-    """A table, and the results that are not in it.
+    """A table, and the results that are not in it."""
 
-    Attributes:
-        table: the table.
-        without_row: results on its data sets that fit no row.
-        elsewhere: results on other data sets.
-    """
-
-    table: Table
-    without_row: tuple[Result, ...]
-    elsewhere: tuple[Result, ...]
+    table: Table  # the table
+    without_row: tuple[Result, ...]  # results on its data sets that fit no row
+    elsewhere: tuple[Result, ...]  # results on other data sets
 
 
 class _Column(NamedTuple):

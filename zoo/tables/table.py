@@ -22,17 +22,11 @@ FACTS = ("settings", "loss", "backbone", "size", "seeds")
 
 @dataclass(frozen=True)
 class Group:
-    """The columns of one data set.
+    """The columns of one data set."""
 
-    Attributes:
-        title: the data set.
-        ks: the K of its columns.
-        headed: whether the title is above the columns.
-    """
-
-    title: str
-    ks: tuple[int, ...]
-    headed: bool = True
+    title: str  # the data set
+    ks: tuple[int, ...]  # the K of its columns
+    headed: bool = True  # whether the title is above the columns
 
 
 @dataclass(frozen=True)
@@ -56,17 +50,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        title: of the row.
-        entries: one for each group.
-        block: rows of different blocks have a rule between them.
-    """
-
-    title: str
-    entries: tuple[Entry, ...]
-    block: int = 0
+    title: str  # of the row
+    entries: tuple[Entry, ...]  # one for each group
+    block: int = 0  # rows of different blocks have a rule between them
 
     @property
     def experiments(self) -> list[Row]:
@@ -76,31 +64,18 @@ class Line:
 
 @dataclass(frozen=True, repr=False)
 class Table(Shown):
-    """A table.
+    """A table."""
 
-    Attributes:
-        title: above the table.
-        shape: "runs", or the published shape.
-        head: above the titles of the rows.
-        groups: the columns.
-        lines: the rows.
-        facts: whether columns show settings, loss, network, seeds and minutes.
-        paper: whether the paper's values have separate lines.
-        remarks: below the table, about all of it.
-        spread: the number after ±.
-        digits: decimals of a score.
-    """
-
-    title: str
-    shape: str
-    head: str
-    groups: tuple[Group, ...]
-    lines: tuple[Line, ...]
-    facts: bool = False
-    paper: bool = False
-    remarks: tuple[str, ...] = ()
-    spread: Spread = "std"
-    digits: int = 2
+    title: str  # above the table
+    shape: str  # "runs", or the published shape
+    head: str  # above the titles of the rows
+    groups: tuple[Group, ...]  # the columns
+    lines: tuple[Line, ...]  # the rows
+    facts: bool = False  # whether columns show settings, loss, network, seeds and minutes
+    paper: bool = False  # whether the paper's values have separate lines
+    remarks: tuple[str, ...] = ()  # below the table, about all of it
+    spread: Spread = "std"  # the number after ±
+    digits: int = 2  # decimals of a score
 
     def _as_tables(self) -> list[Table]:
         return [self]
@@ -143,36 +118,22 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True)
 class GridLine:
-    """A line of cells.
+    """A line of cells."""
 
-    Attributes:
-        cells: one for each head.
-        line: the row that it belongs to.
-        below: whether it continues the line above it.
-        rule: whether there is a rule above it.
-    """
-
-    cells: tuple[Cell, ...]
-    line: Line
-    below: bool = False
-    rule: bool = False
+    cells: tuple[Cell, ...]  # one for each head
+    line: Line  # the row that it belongs to
+    below: bool = False  # whether it continues the line above it
+    rule: bool = False  # whether there is a rule above it
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as text.
+    """A table as text."""
 
-    Attributes:
-        title: above the table.
-        heads: of the columns.
-        lines: of the rows.
-        notes: below the table, each with its mark; remarks have none.
-    """
-
-    title: str
-    heads: tuple[Head, ...]
-    lines: tuple[GridLine, ...]
-    notes: tuple[tuple[str, str], ...]
+    title: str  # above the table
+    heads: tuple[Head, ...]  # of the columns
+    lines: tuple[GridLine, ...]  # of the rows
+    notes: tuple[tuple[str, str], ...]  # below the table, each with its mark; remarks have none
 
     @property
     def spans(self) -> list[tuple[str, int]]:
