@@ -30,13 +30,13 @@ LONG = 120  # seconds that nothing should take, however busy the machine is
 COMMAND = """
 import sys
 from pathlib import Path
-from zoo import _yaml
+from zoo.support import yaml
 from zoo.plans.planning import Plan, run
 from zoo.plans.scheduler import Job
 from zoo.runs import RunFolder
 from zoo.config import Config
 
-data = _yaml.read(Path(sys.argv[1]), "", []).plain()
+data = yaml.read(Path(sys.argv[1]), "", []).plain()
 found = [Config.model_validate({**data, "seed": seed}) for seed in (0, 1)]
 jobs = [Job(one, "", RunFolder(Path(one.output) / one.run_name())) for one in found]
 sys.exit(run(Plan(tuple(jobs))).unfinished)
