@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 from click.exceptions import Exit
 
-from zoo.cli.messages import fail, say
+from zoo.cli.messages import complain, say
 from zoo.cli.options import PATH, quiet, run
 from zoo.progress import Reporter, echo
 
@@ -50,7 +50,7 @@ def export(
             run, output, format=format, opset=opset, reporter=Reporter(quiet=quiet)
         )
     except exports.ExportError as error:
-        fail(str(error))
+        complain(str(error))
         raise Exit(1) from None
     say(f"{done.path} and {exports.beside_of(done.path).name}")
     if not quiet:

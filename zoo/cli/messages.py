@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from zoo.progress import Reporter, stderr, stdout
+from zoo.progress import stderr, stdout
 
 _TOO_LONG = re.compile(r"(\S{100})\S{4096,}(\S{100})")  # longer than any path
 
@@ -13,11 +13,6 @@ def complain(message: str, prefix: str = "error: ") -> None:
     """Print an error on stderr; a word longer than any path is shortened in its middle."""
     shown = _TOO_LONG.sub(r"\1...\2", prefix + message)
     stderr().print(shown, markup=False, soft_wrap=True)
-
-
-def fail(message: str) -> None:
-    """Print an error where progress is printed."""
-    Reporter().say(f"error: {message}")
 
 
 def say(text: str) -> None:

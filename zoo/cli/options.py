@@ -9,7 +9,7 @@ from pathlib import Path
 import rich_click as click
 from click.exceptions import Exit
 
-from zoo.cli.messages import fail
+from zoo.cli.messages import complain
 from zoo.errors import out_of_memory
 
 RUN = "The folder of a run, its name in runs/, or the beginning of that name."
@@ -47,5 +47,5 @@ def computing() -> Iterator[None]:
         full = out_of_memory(error)
         if full is None:
             raise
-        fail(f"{full.partition(':')[0]}; use a smaller --batch-size")
+        complain(f"{full.partition(':')[0]}; use a smaller --batch-size")
         raise Exit(1) from None

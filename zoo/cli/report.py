@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from zoo.progress import Reporter, stdout
+from zoo.cli.messages import say
+from zoo.progress import Reporter
 from zoo.support.text import printable
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -74,7 +75,7 @@ def report(
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         shown = ", ".join(names[:3]) + more
         reporter.say(printable(f"no gallery and no map of {shown}: {reason}"))
-    _tell(summary.page)
+    say(str(summary.page))
 
 
 _runs = click.argument(
@@ -109,7 +110,7 @@ def curves(runs: tuple[str, ...], output: Path) -> None:
 
     figures.check_output(output)
     figures.curves(figures.find_runs(runs), output)
-    _tell(output)
+    say(str(output))
 
 
 @plot.command()
@@ -125,7 +126,7 @@ def sweep(runs: tuple[str, ...], output: Path, setting: str | None) -> None:
 
     figures.check_output(output)
     figures.sweep(figures.find_runs(runs), output, setting)
-    _tell(output)
+    say(str(output))
 
 
 @plot.command()
@@ -141,8 +142,4 @@ def tsne(runs: tuple[str, ...], output: Path, items: int) -> None:
 
     figures.check_output(output)
     figures.draw_map(figures.find_runs(runs), output, items, Reporter())
-    _tell(output)
-
-
-def _tell(path: Path) -> None:
-    stdout().print(str(path), markup=False, soft_wrap=True)
+    say(str(output))

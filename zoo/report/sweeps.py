@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from zoo.comparing.spread import Score
+from zoo.report.charts import is_number
 from zoo.support.values import as_setting
 from zoo.tables.boards import Row
 
@@ -67,7 +68,7 @@ def find(rows: Iterable[Row]) -> list[Sweep]:
         if (settings := row.results[0].get("settings"))
     ]
     paths = sorted(
-        {path for one in known for path, value in one.leaves.items() if _is_axis_number(value)}
+        {path for one in known for path, value in one.leaves.items() if is_number(value)}
     )
     found = [_content(known), *(_along(path, known) for path in paths if path != _PER_CLASS)]
     if _PER_CLASS in paths and not found[0].series:
@@ -79,9 +80,9 @@ def _along(path: str, known: Sequence[_Experiment]) -> Sweep:
     """Return the sweep of experiments that differ only in one number."""
     grouped: dict[str, list[tuple[float, _Experiment]]] = {}
     for one in known:
-        if _is_axis_number(one.leaves.get(path)):
+        if is_number(one.leaves.get(path)):
             x = float(one.leaves[path])
-            if path == _CLASSES and _is_axis_number(one.leaves.get(_PER_CLASS)):
+            if path == _CLASSES and is_number(one.leaves.get(_PER_CLASS)):
                 x *= one.leaves[_PER_CLASS]
             grouped.setdefault(_rest(one.leaves, {path}), []).append((x, one))
     points = {rest: [(x, f"{x:g}", one) for x, one in own] for rest, own in grouped.items()}
@@ -95,7 +96,7 @@ def _content(known: Sequence[_Experiment]) -> Sweep:
     for one in known:
         classes: Any = one.leaves.get(_CLASSES)
         each: Any = one.leaves.get(_PER_CLASS)
-        if _is_axis_number(classes) and _is_axis_number(each):
+        if is_number(classes) and is_number(each):
             rest = _rest(one.leaves, swept) + f" {classes * each}"
             grouped.setdefault(rest, []).append((float(classes), f"{classes} × {each}", one))
     title = "batch content, classes × images of each"
@@ -148,8 +149,3 @@ def _leaves(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
             yield from _leaves(value, inner)
         else:
             yield inner, value
-
-
-def _is_axis_number(value: object) -> bool:
-    """Return whether a value is a number that an axis can show."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
