@@ -80,6 +80,8 @@ def test_groups(run):
         (["--group-by", "size", "--shape", "table3"], "--group-by: --shape table3 has"),
         (["--paper"], "--paper, --others: are for a --shape of the paper"),
         (["--standalone"], "--standalone: is for --format latex, not text"),
+        (["--settings", "--format", "csv"], "--settings: is for tables in the terminal"),
+        (["--settings", "-o", "table.txt"], "--settings: is for tables in the terminal"),
         (["-o", "table.doc"], "table.doc: say which --format, or let it end in one of .txt, .md"),
         (["-o", "no/such/table.csv"], "no/such/table.csv: there is no folder"),
         (["--shape", "table1"], "there is no shape 'table1'; did you mean table"),

@@ -125,6 +125,8 @@ def leaderboard(
 
     kind = kind or _by_name(output, boards.FORMATS)
     _check(shape, sort, apart, paper or others, standalone, kind)
+    if settings and (output is not None or kind != "text"):
+        raise UserError("--settings: is for tables in the terminal; files have all columns")
     if significance and shape != "runs":
         raise UserError(f"--significance: is for tables of runs, not for --shape {shape}")
     made = boards.tables(
