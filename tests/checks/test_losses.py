@@ -552,6 +552,7 @@ def test_what_a_loss_says_of_itself_is_checked(loss, message):
         suite.run(loss)
 
 
+@pytest.mark.slow
 def test_random_state_is_left_alone():
     torch.manual_seed(5)
     wanted = torch.rand(3)
@@ -570,6 +571,7 @@ def command(command, monkeypatch):
     return partial(command, "check")
 
 
+@pytest.mark.slow
 def test_check_a_sound_loss(command):
     status, out, err = command("ice")
     assert (status, err) == (0, "")

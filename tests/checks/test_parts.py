@@ -47,6 +47,7 @@ def test_more_backbones(name):
     assert_passes(Part(name, "backbones"))
 
 
+@pytest.mark.slow
 def test_a_data_set():
     assert_passes(Part("glyphs", "datasets"))
 

@@ -108,6 +108,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
+@pytest.mark.slow
 def test_a_pipe_among_the_files_of_a_run(name, place, command):
     first, second = sorted((place / "runs").iterdir())
     if name == "validation.json":
@@ -427,6 +428,7 @@ def stranger():
     del components._registered["losses", "stranger"]
 
 
+@pytest.mark.slow
 def test_no_command_lets_a_text_steer_the_terminal(strange, command, monkeypatch, stranger):
     monkeypatch.chdir(strange)
     monkeypatch.setenv("ZOO_CACHE", str(strange / f"cache{STEERING}"))

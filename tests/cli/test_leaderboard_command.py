@@ -185,6 +185,7 @@ def test_what_does_not_fit_beside_stands_below(run, tmp_path, monkeypatch):
     assert len(titles) in (1, 3)
 
 
+@pytest.mark.slow
 def test_it_needs_no_torch(run):
     code = (
         "import sys; from zoo.cli import main as cli\n"

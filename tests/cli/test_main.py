@@ -81,6 +81,7 @@ def test_list_names_everything(command):
     assert "pml.NTXentLoss" in command("list", "losses", "--all")[1]
 
 
+@pytest.mark.slow
 def test_names_and_words_are_whole_in_a_narrow_terminal(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for kind in registry.KINDS:
@@ -296,6 +297,7 @@ def test_ctrl_c_before_training_says_how_to_go_on_too(command, monkeypatch):
     assert (status, err) == (1, "stopped; to resume: zoo run ice_glyphs loss.scale=7\n")
 
 
+@pytest.mark.slow
 def test_a_damaged_result_is_a_warning(command, tmp_path):
     command("run", "ice_glyphs", "train.iterations=0", "model.backbone.width=2", "device=cpu")
     (tmp_path / "runs" / "bad").mkdir()
@@ -464,6 +466,7 @@ def test_a_name_of_any_length_is_told_in_a_line(command):
 
 
 @pytest.mark.parametrize("module", ["zoo", "zoo.__main__"])
+@pytest.mark.slow
 def test_the_package_is_the_command(module, tmp_path):
     def run(*arguments):
         line = [sys.executable, "-m", module, *arguments]

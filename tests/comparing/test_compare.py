@@ -294,6 +294,7 @@ def test_the_command_in_json(runs, command):
     assert any("Holm" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_the_command_without_torch(runs):
     code = (
         "import sys; from zoo.cli.main import main; sys.argv = ['zoo', 'compare', 'good', 'bad']\n"

@@ -59,10 +59,18 @@ def complaints(source: Any, *overrides: str) -> list[str]:
     return str(caught.value).split("\n")
 
 
+MOST_SLOW = [
+    name
+    if name.startswith(("ice_", "spectral_clust_"))
+    else pytest.param(name, marks=pytest.mark.slow)
+    for name in shipped()
+]
+
+
 # ---- what is told without importing a component
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", MOST_SLOW)
 def test_a_guess_is_what_would_be_loaded(name):
     """Two losses inherit PML's constructor, which passes arguments on."""
     settings = NEEDED.get(name, [])
@@ -521,6 +529,7 @@ def test_defaults_of_components_are_filled_in(components):
 
 
 @pytest.mark.parametrize("kind", ["losses", "miners"])
+@pytest.mark.slow
 def test_filling_in_changes_no_pml_class(kind):
     runtime = {"num_classes": 4, "embedding_size": 8} if kind == "losses" else {}
     built = 0
@@ -562,7 +571,7 @@ def test_resolved_is_plain_and_in_order():
     assert next(iter(got["loss"])) == "name"
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", MOST_SLOW)
 def test_round_trip_of_shipped_configs(name):
     for variant in variants(name):
         got = variant.config
@@ -664,7 +673,7 @@ def test_shipped_configs():
     assert len(NEEDED) == 40
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", MOST_SLOW)
 def test_shipped_config_loads_by_any_of_its_names(name):
     needed = NEEDED.get(name, [])
     got = variants(name)

@@ -252,6 +252,7 @@ def test_one_row_of_each_ablation_is_ice_of_table_3(name):
     ("key", "said"),
     [("loss.scale", None), ("loss.scael", "mean scale"), ("foo", "unknown key")],
 )
+@pytest.mark.slow
 def test_of_a_large_sweep_a_component_is_judged_once(monkeypatch, key, said):
     """And so are the arguments that a constructor takes: a dry run does not take minutes."""
     judged = []

@@ -520,6 +520,7 @@ def settings(photographs, tmp_path, cached):
     )
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_and_without_even_if_it_changes_halfway(
     photographs, tmp_path, monkeypatch, folder
 ):

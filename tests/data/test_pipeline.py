@@ -104,6 +104,7 @@ def test_a_batch_depends_on_seed_and_iteration_alone(images):
     assert not torch.equal(first, later)
 
 
+@pytest.mark.slow
 def test_every_offset_of_a_crop_occurs_and_half_are_mirrored():
     data = Pictures([(8, 8)] * 8)
     seen = set()

@@ -53,6 +53,7 @@ def splits(rendered):
         return {split: Glyphs(split) for split in ("train", "test")}
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(rendered, splits):
     folder, printed = rendered
     prints = " ".join(data.fingerprint() for data in splits.values())

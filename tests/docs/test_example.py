@@ -62,6 +62,7 @@ def test_it_trains(installed):
     assert "cosine_contrastive" in done.stdout
 
 
+@pytest.mark.slow
 def test_it_is_listed_with_what_it_says_of_itself(installed):
     done = installed("list", "losses")
     (line,) = [row for row in done.stdout.splitlines() if row.startswith("cosine_contrastive")]

@@ -81,6 +81,7 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("title", IN_ORDER)
+@pytest.mark.slow
 def test_the_commands_of_a_section_work_in_their_order(title, tmp_path, monkeypatch, capsys):
     pytest.importorskip("plotly")
     pytest.importorskip("faiss")
@@ -105,6 +106,7 @@ def test_the_python_example_runs():
     assert names["value"] > 0
 
 
+@pytest.mark.slow
 def test_a_trained_network_is_used_as_the_readme_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     commands.run(monkeypatch, "run", "ice_glyphs", "train.iterations=1", "device=cpu", "--quiet")
@@ -218,6 +220,7 @@ def test_the_tools_find_the_two_commands():
         assert done.stdout.strip() in lines()
 
 
+@pytest.mark.slow
 def test_the_page_of_losses_is_made_from_the_classes():
     tool = [sys.executable, str(ROOT / "tools" / "make_loss_docs.py"), "--check"]
     done = subprocess.run(tool, capture_output=True, text=True, check=False)
@@ -226,6 +229,7 @@ def test_the_page_of_losses_is_made_from_the_classes():
     assert re.findall(r"^## (\w+)$", page, re.M) == zoo.names("losses")
 
 
+@pytest.mark.slow
 def test_the_page_of_checks_is_made_from_the_functions():
     tool = [sys.executable, str(ROOT / "tools" / "make_check_docs.py"), "--check"]
     done = subprocess.run(tool, capture_output=True, text=True, check=False)

@@ -272,6 +272,7 @@ def test_newer_settings_of_precision_come_back():
         matmul.fp32_precision = before
 
 
+@pytest.mark.slow
 def test_memory_is_linear_in_the_number_of_items():
     pytest.importorskip("resource")
     script = """

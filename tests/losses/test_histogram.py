@@ -27,6 +27,7 @@ def loops(x, labels, bins):
 
 
 @pytest.mark.parametrize("bins", [1, 7, 100])
+@pytest.mark.slow
 def test_equals_the_loops_and_pmls(build_loss, make_batch, derive, same, bins):
     x, labels = make_batch([3, 2, 4, 2], dim=4)
     mine, theirs = build_loss("histogram", n_bins=bins), HistogramLoss(n_bins=bins)

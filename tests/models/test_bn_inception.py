@@ -85,6 +85,7 @@ def probed(filled):
     return blocks, maps
 
 
+@pytest.mark.slow
 def test_the_maps_are_those_of_the_public_definition(probed):
     for (mean, norm, first), level in zip(PROBE.values(), probed[1], strict=True):
         assert float(level.mean()) == pytest.approx(mean, rel=1e-9)
@@ -266,6 +267,7 @@ def hub(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_imagenet_is_downloaded_checked_and_kept(hub, monkeypatch, state):
     served = Path(write(hub, state))
     digest = hashlib.sha256(served.read_bytes()).hexdigest()[:9]

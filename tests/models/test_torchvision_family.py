@@ -224,6 +224,7 @@ def test_files_of_densenet_have_old_names(tmp_path):
     assert torch.equal(backbone.network.state_dict()[name], network.state_dict()[name])
 
 
+@pytest.mark.slow
 def test_files_of_vit_have_old_names(monkeypatch):
     with _NoRandomValues():
         network = models.vit_b_32()

@@ -108,6 +108,7 @@ def selection(job):
         (["ice_glyphs", "ice_glyphs"], "1,2", "0"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
     found = planning.make(sources, SETTINGS, [f"loss.scale={scales}"], seeds)
     (contest,) = found.contests
@@ -155,6 +156,7 @@ def test_each_data_set_has_its_own_choice():
 # ---- what is chosen
 
 
+@pytest.mark.slow
 def test_only_the_settings_with_the_best_mean_are_tested():
     found = plan("1,2,3,4")
     outcome = planning.run(found, reporter=QUIET)
@@ -183,6 +185,7 @@ def test_only_the_settings_with_the_best_mean_are_tested():
     assert lines[6] == by
 
 
+@pytest.mark.slow
 def test_the_same_plan_again_does_nothing():
     first = shown(planning.run(plan("1,2"), reporter=QUIET).choices[0])
     started()
@@ -192,6 +195,7 @@ def test_the_same_plan_again_does_nothing():
     assert shown(outcome.choices[0]) == first
 
 
+@pytest.mark.slow
 def test_more_settings_are_a_new_choice():
     planning.run(plan("1,2"), reporter=QUIET)
     started()
@@ -205,6 +209,7 @@ def test_more_settings_are_a_new_choice():
     assert [result["run"] for result in outcome.results] == [job.name for job in again[6:]]
 
 
+@pytest.mark.slow
 def test_what_diverges_is_left_out():
     outcome = planning.run(plan("1,666,4"), reporter=QUIET)
     (choice,) = outcome.choices
@@ -223,6 +228,7 @@ def test_if_all_diverge_nothing_is_chosen():
     assert "nothing is chosen: no settings finished with every seed" in shown(choice)
 
 
+@pytest.mark.slow
 def test_as_long_as_a_run_is_missing_nothing_is_tested():
     (choice,) = planning.run(plan("1,7"), reporter=QUIET).choices
     assert all(line.endswith("held out") for line in started())
@@ -234,6 +240,7 @@ def test_as_long_as_a_run_is_missing_nothing_is_tested():
     assert started() == ["7 0 held out", "7 1 held out", "7 0 test", "7 1 test"]
 
 
+@pytest.mark.slow
 def test_settings_that_lack_a_seed_are_not_compared():
     Path("x.yaml").write_text(
         "extends: ice_glyphs\nsweep:\n- {loss.scale: 1, seed: 0}\n- {loss.scale: 1, seed: 1}\n"
@@ -271,6 +278,7 @@ def test_after_a_signal_the_chosen_run_waits(monkeypatch):
 # ---- what is shown
 
 
+@pytest.mark.slow
 def test_the_command_that_is_named_trains_it_on_all_classes():
     more = ["evaluate.every=5", "schedule=constant"]
     outcome = planning.run(plan("1,3", "0,1", *more), reporter=QUIET)
@@ -289,6 +297,7 @@ def test_the_command_that_is_named_trains_it_on_all_classes():
 
 
 @pytest.mark.parametrize("more", [[], ["schedule={name: constant, warmup: 11}"]])
+@pytest.mark.slow
 def test_the_learning_rates_of_the_command_are_those_of_the_choice(more):
     outcome = planning.run(plan("1,3", "0", "evaluate.every=5", *more), reporter=QUIET)
     command = shown(outcome.choices[0]).splitlines()[-1]
@@ -302,6 +311,7 @@ def run_command(monkeypatch, *arguments):
     return end.value.code or 0
 
 
+@pytest.mark.slow
 def test_the_command_shows_the_choice_and_the_tested_runs(monkeypatch, capsys):
     assert run_command(monkeypatch, "--sweep", "loss.scale=1,3", "--dry-run") == 0
     assert "x: 2 settings compete on 20 % of the training classes" in capsys.readouterr().out
@@ -315,6 +325,7 @@ def test_the_command_shows_the_choice_and_the_tested_runs(monkeypatch, capsys):
     assert run_command(monkeypatch, "--sweep", "loss.scale=1,666") == 1
 
 
+@pytest.mark.slow
 def test_the_recall_of_the_test_is_not_mistaken_for_that_of_held_out_classes():
     found = plan("1,2").jobs[0]
     found.update({"recall": 0.5})

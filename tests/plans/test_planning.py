@@ -672,6 +672,7 @@ def test_a_dry_run_runs_nothing(command):
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_restart_forgets_what_is_there(command, pretending):
     settings = ["ice_glyphs", *SETTINGS, "loss.scale=1", "--dry-run"]
     command(*("run", *settings[:-1]))

@@ -240,6 +240,7 @@ def test_what_cannot_be_trained_with_is_refused_before_anything_is_built(setting
     assert says in line
 
 
+@pytest.mark.slow
 def test_nested_values_survive_dump_digest_overrides_and_sweeps(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.yaml").write_text(FILE % "LpDistance")

@@ -65,6 +65,7 @@ def installed(tmp_path_factory):
     return zoo
 
 
+@pytest.mark.slow
 def test_list_shows_a_plugin_and_marks_the_broken_ones(installed):
     done = installed("list")
     assert done.returncode == 0, done.stderr
@@ -99,6 +100,7 @@ def test_show_and_run_a_plugin(installed, tmp_path):
     assert "strange" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_broken_plugin_fails_only_when_used(installed, tmp_path):
     done = installed("run", "ice_glyphs", "loss.name=hollow", cwd=tmp_path)
     assert done.returncode == 2

@@ -40,6 +40,7 @@ def test_a_figure_is_written_in_each_format(what, suffix, swept, command):
     assert (swept / "figures" / f"y{suffix}").read_bytes() == data
 
 
+@pytest.mark.slow
 def test_of_an_experiment_all_seeds_are_drawn(swept, command):
     name = next((swept / "runs").iterdir()).name.rpartition("-s")[0]
     assert len(figures.find_runs([name])) == 2
@@ -47,6 +48,7 @@ def test_of_an_experiment_all_seeds_are_drawn(swept, command):
     assert (status, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_map_has_pictures(tmp_path, command):
     folder = report_runs.trained(tmp_path / "runs")
     status, _, err = command("plot", "tsne", folder, "-o", tmp_path / "map.pdf", "--items", "40")
@@ -58,6 +60,7 @@ def test_a_map_has_pictures(tmp_path, command):
     assert Image.open(tmp_path / "map.png").size == (2070, 2070)
 
 
+@pytest.mark.slow
 def test_names_are_text_and_unfinished_runs_are_drawn(swept, command):
     folder = sorted(swept.glob("runs/*-s0"))[0]
     (folder / "result.json").unlink()
@@ -93,6 +96,7 @@ def test_a_run_without_a_logged_loss(swept, command):
     assert "no loss was logged" in err
 
 
+@pytest.mark.slow
 def test_a_figure_needs_no_latex_whatever_matplotlibrc_says(swept, command, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setitem(mpl.rcParams, "text.usetex", True)

@@ -53,6 +53,7 @@ def data(text, name):
     return json.loads(found)
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(hostile):
     for text in (page(hostile), run_page(hostile)):
         assert "ice_<wbr>&lt;b&gt;&amp;" in text or "ice_&lt;b&gt;&amp;" in text
@@ -353,6 +354,7 @@ def test_packages_that_are_missing_are_told_in_a_line(tmp_path, command, monkeyp
     assert not (tmp_path / "site").exists()
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_of_documentation_work(tmp_path, command, monkeypatch):
     from zoo.report import figures
 

@@ -95,6 +95,7 @@ def assert_same_or_refused(found, expected):
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.slow
 def test_a_flipped_bit_is_refused_or_makes_no_difference(name, copies):
     """In a metric zoo, a run that cannot be read is better than one that reads as another."""
     run = copies[0]

@@ -79,6 +79,7 @@ def neighbours(embeddings):
 
 
 @pytest.mark.parametrize("ending", [ONNX, ".pt2"])
+@pytest.mark.slow
 def test_the_command_writes_what_gives_the_same_neighbours(run, tmp_path, command, ending):
     path = tmp_path / f"model{ending}"
     status, out, error = command("export", run, "-o", path)
@@ -251,6 +252,7 @@ def test_the_lines_refuse_another_file(run, tmp_path, monkeypatch):
 
 
 @needs_onnx
+@pytest.mark.slow
 def test_the_lines_run_as_they_are_printed(run, tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     photo(3, size=(60, 50)).save("photo.jpg")
@@ -322,6 +324,7 @@ def exported(place):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.slow
 def test_a_kill_leaves_no_description_of_another_network(tmp_path):
     place = tmp_path / "m.pt2"
     exports._save(place, b"old", NETWORKS[b"old"])
@@ -357,6 +360,7 @@ def test_a_full_disk_leaves_the_old_export(tmp_path, monkeypatch, full):
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no such limit here")
 @pytest.mark.parametrize("ending", [".pt2", ONNX])
+@pytest.mark.slow
 def test_a_file_that_does_not_fit_is_one_message(run, tmp_path, command, ending):
     import resource
 

@@ -88,6 +88,7 @@ def test_embeddings_are_kept_where_that_is_possible(glyphs, tmp_path):
         zoo.load(run).embed_test(QUIET)
 
 
+@pytest.mark.slow
 def test_images_in_any_form(folder, tmp_path):
     model = zoo.load(folder)
     image = photo(5, size=(50, 44))
@@ -154,6 +155,7 @@ def test_images_are_prepared_as_those_of_the_test_split(folder):
     np.testing.assert_allclose(own, unit(found.embeddings), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_levels_weigh_alike(tmp_path):
     photographs(tmp_path / "photos", {"train": 4, "test": 3}, 4, (40, 36))
     changes = (

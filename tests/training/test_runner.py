@@ -260,6 +260,7 @@ def stopped_before_the_first(tmp_path, monkeypatch):
         run(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_first_iterations_are_logged_more_often(tmp_path):
     more = ["train.log_every=15"]
     with pytest.MonkeyPatch.context() as patch, pytest.raises(loop.InterruptedRunError):

@@ -111,6 +111,7 @@ def whole(tmp_path_factory):
         return path, run(path)
 
 
+@pytest.mark.slow
 def test_the_best_iterate_on_held_out_classes_is_the_one_that_is_tested(whole):
     path, result = whole
     found = measured(path)
@@ -144,6 +145,7 @@ def test_training_sees_the_other_classes_only(tmp_path):
     assert result["validation"]["classes"] == 10
 
 
+@pytest.mark.slow
 def test_the_test_split_is_looked_at_once_and_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(Few, "open", False)
     restore = Chosen.restore
@@ -188,6 +190,7 @@ def test_it_is_said_what_was_held_out_and_chosen(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "{name: linear, warmup: 11}"])
+@pytest.mark.slow
 def test_the_command_that_is_told_trains_as_long_as_was_chosen(
     tmp_path, capsys, schedule, monkeypatch
 ):
@@ -217,6 +220,7 @@ def rates_of(found):
 
 
 @pytest.mark.parametrize("at", [1, 5, 8, 11])
+@pytest.mark.slow
 def test_stopped_anywhere_it_chooses_the_same(whole, tmp_path, monkeypatch, at):
     """The machine stops in a step, after an evaluation that is not in a checkpoint yet."""
     step = training_step.Trainer.step
@@ -233,6 +237,7 @@ def test_stopped_anywhere_it_chooses_the_same(whole, tmp_path, monkeypatch, at):
     assert_same(whole, tmp_path, run(tmp_path))
 
 
+@pytest.mark.slow
 def test_stopped_before_the_test_it_is_tested_with_what_was_chosen(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Few, "open", False)
@@ -245,6 +250,7 @@ def test_stopped_before_the_test_it_is_tested_with_what_was_chosen(whole, tmp_pa
     assert_same(whole, tmp_path, run(tmp_path))
 
 
+@pytest.mark.slow
 def test_what_competes_is_tested_only_if_it_is_chosen(whole, tmp_path, monkeypatch):
     _, wanted = whole
     monkeypatch.setattr(Few, "open", False)
