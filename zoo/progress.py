@@ -88,10 +88,10 @@ class Reporter:
                     self.say(f"{title}  {done}/{total}")
 
     @contextmanager
-    def training(self, start: int, total: int) -> Iterator[TrainingReport]:
-        """Report a training from iteration ``start`` to ``total``."""
+    def training(self, start: int, total: int, measure: str = "R@1") -> Iterator[TrainingReport]:
+        """Report a training from iteration ``start`` to ``total``, with this name of its recall."""
         with self._bar(transient=False) as bar:
-            yield TrainingReport(self, bar, start, total)
+            yield TrainingReport(self, bar, start, total, measure)
 
     @contextmanager
     def bar(self, *columns: ProgressColumn, transient: bool = True) -> Iterator[Progress]:
@@ -118,12 +118,14 @@ class Reporter:
 class TrainingReport:
     """Iterations per second, loss, last Recall@1 and time left."""
 
-    def __init__(self, reporter: Reporter, bar: Progress, start: int, total: int) -> None:
+    def __init__(
+        self, reporter: Reporter, bar: Progress, start: int, total: int, measure: str = "R@1"
+    ) -> None:
         self.reporter, self.bar, self.start, self.total = reporter, bar, start, total
         self.began = time.perf_counter()
         self.loss: float | None = None
         self.recall: float | None = None
-        self.measure = "R@1"
+        self.measure = measure
         self.iteration = start
         self.reported_at, self.reported = self.began, start
         self.task = bar.add_task("training", total=total, completed=start, rest="")

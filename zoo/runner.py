@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ import torch
 from zoo.config import loading
 from zoo.config.schema import Config
 from zoo.errors import UserError
+from zoo.parallel.ranks import Ranks, started_by_torch
 from zoo.progress import Reporter
 from zoo.runs.folder import CONFIG, RunFolder
 from zoo.support.checked import checked
 from zoo.tables.notebook import RunResult
-from zoo.training.experiment import assemble
+from zoo.training.chosen import Chosen
+from zoo.training.experiment import Experiment, assemble
 from zoo.training.loop import Clock, InterruptedRunError, Training
-from zoo.training.measure import evaluate, scores
+from zoo.training.measure import Evaluation, evaluate, scores
 from zoo.training.record import result_of
 from zoo.training.summary import introduce
 
@@ -58,30 +60,69 @@ def run(
         UserError: if the config or something it refers to cannot be used.
         DivergedError: if the loss is no longer finite.
         InterruptedRunError: if Ctrl-C or SIGTERM stopped it, after saving.
+        MachineError: if one of several processes was lost.
     """
     if not isinstance(config, Config):
         config = loading.load(config, overrides)
     if not test and config.evaluate.validation is None:
         raise UserError("there is nothing to measure; set evaluate.validation to hold out classes")
     reporter = reporter or Reporter()
+    work = config, tuple(overrides), restart, test
+    if started_by_torch():
+        from zoo.parallel.worker import joined
+
+        with joined(config.train.processes) as ranks:
+            return _of_process(*work, ranks, reporter if ranks.first else Reporter(quiet=True))
+    if config.train.processes > 1:
+        from zoo.parallel.launch import launch
+
+        return launch(config.train.processes, _of_process, *work, reporter=reporter)
+    return _of_process(*work, Ranks(), reporter)
+
+
+def _of_process(
+    config: Config,
+    overrides: Sequence[str],
+    restart: bool,
+    test: bool,
+    ranks: Ranks,
+    reporter: Reporter,
+) -> RunResult:
+    """Do the part of one process; only the first reads and writes the run folder."""
     folder = RunFolder.of(config)
-    with folder.locked():
-        if restart:
-            folder.clear()
-        if folder.finished:
-            reporter.say(folder.finished_message)
-            return RunResult(folder.result(config))
-        if not test and folder.validated:
-            return RunResult(folder.candidate(config))
-        with _threads_as_before():
-            return RunResult(_run(config, overrides, folder, reporter, test))
+    with ExitStack() as held:
+        if ranks.first:
+            held.enter_context(folder.locked())
+        there = ranks.from_first(lambda: _result_there(folder, config, restart, test, reporter))
+        if there is not None:
+            return RunResult(there)
+        held.enter_context(_threads_as_before())
+        return RunResult(_run(config, overrides, folder, reporter, test, ranks))
+
+
+def _result_there(
+    folder: RunFolder, config: Config, restart: bool, test: bool, reporter: Reporter
+) -> dict[str, Any] | None:
+    """Return the result that the folder has; None if it is to be made."""
+    if restart:
+        folder.clear()
+    if folder.finished:
+        reporter.say(folder.finished_message)
+        return folder.result(config)
+    return folder.candidate(config) if not test and folder.validated else None
 
 
 def _run(
-    config: Config, overrides: Sequence[str], folder: RunFolder, reporter: Reporter, test: bool
+    config: Config,
+    overrides: Sequence[str],
+    folder: RunFolder,
+    reporter: Reporter,
+    test: bool,
+    ranks: Ranks,
 ) -> dict[str, Any]:
-    experiment = assemble(config, reporter)
-    folder.write(CONFIG, loading.dump(config).encode())
+    experiment = assemble(config, reporter, ranks)
+    if ranks.first:
+        folder.write(CONFIG, loading.dump(config).encode())
     reporter.say(f"run      {folder.path}")
     if overrides:
         reporter.say(f"changed  {shlex.join(overrides)}")
@@ -91,13 +132,28 @@ def _run(
     if config.train.iterations:
         chosen = Training(experiment, folder, reporter, clock).run()
     if not test:
-        return folder.finish_validation(result_of(experiment, chosen, clock))
+        return ranks.from_first(
+            lambda: folder.finish_validation(result_of(experiment, chosen, clock))
+        )
     try:
         began = time.perf_counter()
         found = evaluate(experiment, reporter)
     except KeyboardInterrupt:
         raise InterruptedRunError("stopped during the evaluation") from None
-    result = result_of(experiment, chosen, clock, found.recall, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return ranks.from_first(lambda: _finish(experiment, folder, chosen, clock, found, seconds))
+
+
+def _finish(
+    experiment: Experiment,
+    folder: RunFolder,
+    chosen: Chosen | None,
+    clock: Clock,
+    found: Evaluation,
+    seconds: float,
+) -> dict[str, Any]:
+    """Write the result of a run and return it."""
+    result = result_of(experiment, chosen, clock, found.recall, seconds)
     if folder.validated:
         result["selection"] = folder.candidate().get("selection")
     if found.of_features is not None:

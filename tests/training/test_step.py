@@ -112,7 +112,7 @@ def test_float32_needs_no_autocast(without_autocast, embedder):
     loss, miner = zoo.build("losses", "multi_similarity"), zoo.build("miners", "batch_hard")
     trainer = Trainer(checked, embedder, loss, miner, choose_precision("fp32", torch.device("cpu")))
     images = torch.randint(0, 256, (8, 1, 32, 32), dtype=torch.uint8)
-    trainer.step(Batch(0, [*range(8)], {}, images, torch.arange(8) // 2))
+    trainer.step(Batch(0, [*range(8)], {}, slice(0, 8), images, torch.arange(8) // 2))
     embeddings = embedder.eval()(images).detach()
     assert zoo.evaluate.recall_at_k(embeddings, torch.arange(8) // 2, [1])[1] >= 0
     assert zoo.measures.measure(["map_at_r"], embeddings, torch.arange(8) // 2).values
@@ -169,7 +169,7 @@ def test_fp16_may_skip_the_first_step(embedder):
     rates = []
     for i in range(2):
         images = torch.ones(4, 1, 16, 16, dtype=torch.uint8)
-        trainer.step(Batch(i, [0, 1, 2, 3], {}, images, torch.arange(4)))
+        trainer.step(Batch(i, [0, 1, 2, 3], {}, slice(0, 4), images, torch.arange(4)))
         rates.append(trainer.optimizer.param_groups[0]["lr"])
     assert rates == [trainer.factor(1), trainer.factor(2)]
     assert all(map(torch.equal, before, embedder.parameters()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import rich_click as click
 from click.exceptions import Exit
 
 from zoo.cli.messages import complain
+from zoo.errors import UserError
 from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
@@ -87,13 +89,16 @@ def _carry_out(
         return
     plan = planning.make(configs, overrides, sweep, seeds)
     first, *others = plan.jobs
+    if others and "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UserError(f"torchrun starts the processes of one run, and these are {len(plan.jobs)}")
     if dry_run:
         stdout().print(planning.forecast(plan, at_a_time, restart))
     elif others:
         _run_many(plan, at_a_time, restart, reporter)
     else:
         result = _run(first.config, overrides, restart, reporter)
-        _show_result(first.config.output, result, reporter.quiet)
+        if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, the first
+            _show_result(first.config.output, result, reporter.quiet)
 
 
 def _show_finished(source: str, overrides: list[str], reporter: Reporter) -> bool:

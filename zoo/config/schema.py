@@ -283,6 +283,18 @@ class Train(_Spec):
     clip_norm: float | None = Field(
         default=None, gt=0, description="largest norm of the gradient; null: no limit"
     )
+    processes: int = Field(
+        default=1,
+        ge=1,
+        le=1024,
+        description="processes that share each batch and the evaluation, each on a GPU of its own, "
+        "or with a share of the CPU's cores; the result is that of one",
+    )
+    sync_batchnorm: bool = Field(
+        default=True,
+        description="with several processes, batch normalisation uses the statistics of whole "
+        "batches; false: refuse backbones that would need this",
+    )
     workers: int | None = Field(
         default=None,
         ge=0,
@@ -453,7 +465,14 @@ _INCIDENTAL: Any = {
     "device": True,
     "output": True,
     "images": {"cache"},
-    "train": {"workers", "chunk_size", "checkpoint_every", "log_every"},
+    "train": {
+        "processes",
+        "sync_batchnorm",
+        "workers",
+        "chunk_size",
+        "checkpoint_every",
+        "log_every",
+    },
     "evaluate": {"backend", "batch_size"},
 }
 

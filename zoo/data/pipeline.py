@@ -7,6 +7,7 @@ earlier batches. So a resumed run sees the same pixels as one that was never sto
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,7 +24,9 @@ from zoo.config.schema import Images
 from zoo.data.decoding import to_rgb
 from zoo.data.holdout import source_of
 from zoo.errors import FAILURES, UserError, blame, blaming
+from zoo.parallel.ranks import Ranks
 from zoo.registry import contracts
+from zoo.support import signals
 from zoo.support.text import counted
 
 TF: Any = functional  # it also takes PIL images, contrary to its annotations
@@ -48,12 +51,13 @@ class Batch(NamedTuple):
     iteration: int  # from 0
     indices: list[int]  # of its images in the data set
     state: dict[str, Any]  # of the sampler after it, to resume from
-    images: Tensor  # uint8 (N, channels, height, width)
-    labels: Tensor  # int64 (N,)
+    mine: slice  # the images that this process embeds; with one process, all
+    images: Tensor  # uint8 (n, channels, height, width), of these n
+    labels: Tensor  # int64 (N,), of all
     crops: Crops | None = None  # still to be made of the images
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the images, cropped there, and the labels on a device, without waiting for it."""
+        """Return its images, cropped there, and all labels on a device, without waiting for it."""
         images = self.images.to(device, non_blocking=True)
         if self.crops is not None:
             corners = self.crops.corners.to(device, non_blocking=True)
@@ -65,6 +69,7 @@ class _Key(NamedTuple):
     iteration: int
     indices: list[int]
     state: dict[str, Any]
+    mine: slice
 
 
 def training_batches(
@@ -77,13 +82,16 @@ def training_batches(
     stop: int,
     workers: int = 0,
     device: torch.device = _CPU,
+    ranks: Ranks | None = None,
 ) -> Iterator[Batch]:
     """Yield the batches of iterations start to stop - 1, loaded ahead by the workers.
+
+    Of several processes, each draws all indices, and loads only the images of its share.
 
     A sampler that ``draws_late`` is asked for a batch only when it is needed, so without workers.
     For devices other than the CPU, images in memory are passed on whole, to be cropped there.
     """
-    keys = _Keys(sampler, len(dataset), start, stop)
+    keys = _Keys(sampler, len(dataset), start, stop, ranks or Ranks())
     if getattr(sampler, "draws_late", False):
         workers = 0
     whole = device.type != "cpu"
@@ -96,12 +104,16 @@ def evaluation_batches(
     *,
     batch_size: int,
     start: int = 0,
+    stop: int | None = None,
     workers: int = 0,
     device: torch.device = _CPU,
 ) -> Iterator[Tensor]:
-    """Yield the images of a data set in order, resized and centre-cropped; uint8 (N, C, H, W)."""
-    size = len(dataset)
-    keys = [range(i, min(i + batch_size, size)) for i in range(start, size, batch_size)]
+    """Yield the images of a data set in order, resized and centre-cropped; uint8 (N, C, H, W).
+
+    With ``start`` and ``stop``, only images start to stop - 1.
+    """
+    end = len(dataset) if stop is None else stop
+    keys = [range(i, min(i + batch_size, end)) for i in range(start, end, batch_size)]
     return load(_TestSet(dataset, images), keys, workers, device)
 
 
@@ -137,11 +149,18 @@ def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterato
         # Its own generator: by default, the workers' seed is drawn from the global one, and the
         # dropout of a resumed run, which draws once more, would differ.
         generator=torch.Generator(),
+        worker_init_fn=_ignore_requests_to_stop,
     )
     for batch in loader:
         if isinstance(batch, UserError):
             raise batch
         yield batch
+
+
+def _ignore_requests_to_stop(worker: int) -> None:
+    """Leave them to the process that trains, which may still need the batch that is being made."""
+    for one in signals.STOP:
+        signal.signal(one, signal.SIG_IGN)
 
 
 def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:
@@ -201,14 +220,23 @@ class _Guarded(Dataset[Any]):
 class _Keys(Sampler[_Key]):
     """Numbers the batches of a sampler and records its state after each."""
 
-    def __init__(self, sampler: BatchSampler, images: int, start: int, stop: int) -> None:
+    def __init__(
+        self, sampler: BatchSampler, images: int, start: int, stop: int, ranks: Ranks
+    ) -> None:
         self.sampler, self.images, self.start, self.stop = sampler, images, start, stop
+        self.ranks = ranks
 
     def __iter__(self) -> Iterator[_Key]:
         batches = drawn(self.sampler, self.images)
         for iteration in range(self.start, self.stop):
             indices = next(batches)
-            yield _Key(iteration, indices, self.sampler.state_dict())
+            if len(indices) < self.ranks.size:
+                raise UserError(
+                    f"a batch of {counted(len(indices), 'image')} cannot be divided among "
+                    f"{self.ranks.size} processes; lower train.processes"
+                )
+            mine = self.ranks.share(len(indices))
+            yield _Key(iteration, indices, self.sampler.state_dict(), mine)
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -220,10 +248,11 @@ class _TrainingSet(Dataset[Batch]):
         self.labels = torch.from_numpy(np.asarray(dataset.labels, dtype=np.int64))
 
     def __getitem__(self, key: _Key) -> Batch:
+        # Drawn for all images of the batch, so that the number of processes changes no crop.
         rng = np.random.default_rng([self.seed, key.iteration])
-        draws = rng.random((len(key.indices), 3))
+        draws = rng.random((len(key.indices), 3))[key.mine]
         labels = self.labels[key.indices]
-        source, indices = source_of(self.dataset, key.indices)
+        source, indices = source_of(self.dataset, key.indices[key.mine])
         pixels = _in_memory(source, indices, self.images, self.images.pad)
         if pixels is None or self.images.random_crop == "resized":
             return Batch(*key, self._crop_one_by_one(key, rng, draws), labels)
@@ -235,14 +264,18 @@ class _TrainingSet(Dataset[Batch]):
         return Batch(*key, _crop_some(pixels, indices, crops), labels)
 
     def _crop_one_by_one(self, key: _Key, rng: np.random.Generator, draws: Any) -> Tensor:
+        seeds = rng.integers(2**63, size=len(key.indices)).tolist()
+        crops = [
+            self._crop_one(*one)
+            for one in zip(key.indices[key.mine], draws, seeds[key.mine], strict=True)
+        ]
+        return _stack(crops, key.indices[key.mine])
+
+    def _crop_one(self, index: int, draw: Sequence[float], seed: int) -> Tensor:
         # torchvision draws from the global generator, which training uses: give it another state.
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**63)))
-            crops = [
-                _random_input(_picture(self.dataset, i), self.images, draw)
-                for i, draw in zip(key.indices, draws, strict=True)
-            ]
-        return _stack(crops, key.indices)
+            torch.manual_seed(seed)
+            return _random_input(_picture(self.dataset, index), self.images, draw)
 
 
 class _TestSet(Dataset[Tensor]):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from zoo.errors import UserError
-from zoo.evaluation.items import TIE, Array, Items, arrange, blocks, by_class, check_items
+from zoo.evaluation.items import TIE, Array, Items, Shape, blocks
+from zoo.evaluation.shards import Shards
 from zoo.support.precision import full_float32
 
 _CELLS = {"cpu": 2**22, "cuda": 2**26}  # cosines in memory at a time, 8 bytes each
@@ -32,61 +34,84 @@ def at_r(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     block: int | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> AtR:
     """Return the scores of the R nearest items of each query, given as (n, d) with labels (n,).
 
     They are computed in float64, on the device of ``embeddings``, ``block`` queries at a time.
     Items are retrieved from the gallery, (m, d) with labels (m,), or else from the other queries.
+    With a group of processes, each gives its part, and gets the scores of all queries.
 
     Raises:
         UserError: shapes or types do not match, or an embedding is NaN or infinite.
     """
-    vectors, classes = check_items(embeddings, labels)
-    others, other_classes = vectors, classes
-    if (gallery is None) != (gallery_labels is None):
-        raise UserError("gallery and gallery_labels go together: give both or neither")
-    if gallery is not None and gallery_labels is not None:
-        others, other_classes = check_items(gallery, gallery_labels, "gallery", vectors)
-    with full_float32(vectors.device):  # no autocast
-        classes, other_classes, shapes = arrange(classes, other_classes)
-        queries, order = by_class(vectors, classes)
-        found_in = queries if gallery is None else by_class(others, other_classes)[0]
-        step = block or _CELLS[vectors.device.type] // len(found_in.exact)
-        scores = queries.exact.new_zeros(2, len(queries.exact))
-        row = col = 0
-        for shape in shapes:
-            rows, cols = shape.classes * shape.queries, shape.classes * shape.gallery
-            if shape.gallery > (gallery is None):
-                for part in blocks(rows, step):
-                    place = torch.arange(part.start, part.stop, device=vectors.device)
-                    first = col + place // shape.queries * shape.gallery
-                    scores[:, row + place] = _at_r(
-                        queries, found_in, row + place, first, shape.gallery
-                    )
-            row, col = row + rows, col + cols
-    found = torch.empty_like(scores)
-    found[:, order] = scores
-    return AtR(*found.cpu())
+    shards = Shards(embeddings, labels, gallery, gallery_labels, group)
+    device = shards.queries.exact.device
+    with full_float32(device):  # no autocast
+        parts: Iterable[_Part] = _parts(
+            shards, block or _CELLS[device.type] // max(1, shards.largest)
+        )
+        if not shards.alone:
+            parts = list(parts)
+            for passing in shards.others():
+                for part in parts:
+                    part.look_at(passing.items)
+        scores = shards.queries.exact.new_zeros(len(shards.queries.exact), 2)
+        for part in parts:
+            scores[part.rows] = part.scores()
+    return AtR(*shards.as_given(scores).T.contiguous().cpu())
 
 
-def _at_r(queries: Items, gallery: Items, rows: Tensor, first: Tensor, size: int) -> Tensor:
-    """Return average precision and precision at R of the queries in ``rows``, (2, rows).
+def _parts(shards: Shards, step: int) -> Iterator[_Part]:
+    """Yield the queries of this process, ``step`` of one shape of class at a time."""
+    row = col = 0
+    for shape in shards.shapes:
+        rows, cols = shape.classes * shape.queries, shape.classes * shape.gallery
+        if shape.gallery > shards.mutual:
+            for part in blocks(rows, step):
+                yield _Part(shards, slice(row + part.start, row + part.stop), row, col, shape)
+        row, col = row + rows, col + cols
 
-    The class of each begins in the gallery at its ``first``, and has ``size`` items there.
+
+class _Part:
+    """Queries whose classes have one shape: the cosines of their right items and best wrong ones.
+
+    Args:
+        shards: the items.
+        rows: the queries.
+        row: the first query whose class has this shape.
+        col: the first item of the gallery whose class has this shape.
+        shape: of their classes.
     """
-    cosine = queries.exact[rows] @ gallery.exact.T
-    own = first[:, None] + torch.arange(size, device=rows.device)
-    right = cosine.gather(1, own)
-    r = size
-    if gallery is queries:
-        right.masked_fill_(own == rows[:, None], -torch.inf)
-        r -= 1
-    right = right.sort(dim=1, descending=True).values[:, :r]  # the query itself comes last
-    cosine.scatter_(1, own, -torch.inf)
-    wrong = cosine.topk(min(r, cosine.shape[1] - size), dim=1).values
-    # Items of other classes that are as near as the i-th right one, or nearer, rank before it.
-    before = torch.searchsorted(-wrong, TIE - right, right=True)
-    number = torch.arange(1, r + 1, device=rows.device, dtype=cosine.dtype)
-    place = number + before
-    counts = place <= r
-    return torch.stack([(number / place * counts).sum(1), counts.sum(1)]) / r
+
+    def __init__(self, shards: Shards, rows: slice, row: int, col: int, shape: Shape) -> None:
+        self.rows, self.exact = rows, shards.queries.exact[rows]
+        cosine = self.exact @ shards.gallery.exact.T
+        place = torch.arange(rows.start, rows.stop, device=cosine.device)
+        first = col + (place - row) // shape.queries * shape.gallery
+        own = first[:, None] + torch.arange(shape.gallery, device=cosine.device)
+        right = cosine.gather(1, own)
+        self.r = shape.gallery - shards.mutual
+        if shards.mutual:
+            right.masked_fill_(own == place[:, None], -torch.inf)
+        # The query itself comes last.
+        self.right = right.sort(dim=1, descending=True).values[:, : self.r]
+        cosine.scatter_(1, own, -torch.inf)
+        self.wrong = self._best(cosine, cosine.shape[1] - shape.gallery)
+
+    def look_at(self, gallery: Items) -> None:
+        """Keep the best wrong items so far, where all items of a gallery are of other classes."""
+        cosine = torch.cat([self.wrong, self.exact @ gallery.exact.T], 1)
+        self.wrong = self._best(cosine, cosine.shape[1])
+
+    def scores(self) -> Tensor:
+        """Return average precision and precision at R of the queries, (rows, 2)."""
+        # Items of other classes that are as near as the i-th right one, or nearer, rank before it.
+        before = torch.searchsorted(-self.wrong, TIE - self.right, right=True)
+        number = torch.arange(1, self.r + 1, device=before.device, dtype=self.right.dtype)
+        place = number + before
+        counts = place <= self.r
+        return torch.stack([(number / place * counts).sum(1), counts.sum(1)], 1) / self.r
+
+    def _best(self, cosine: Tensor, of: int) -> Tensor:
+        return cosine.topk(min(self.r, of), dim=1).values

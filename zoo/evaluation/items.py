@@ -82,10 +82,11 @@ def _beyond_int64(labels: Tensor) -> Tensor:
     return ((labels.long() < 0) & (labels.dtype == torch.uint64)).long()
 
 
-def blocks(length: int, step: int) -> list[slice]:
-    """Split ``range(length)`` into blocks of ``step``, and a last one with the rest."""
+def blocks(length: int, step: int, of: slice | None = None) -> list[slice]:
+    """Split ``range(length)``, or a slice of it, into blocks of ``step`` and one with the rest."""
+    first, end = (0, length) if of is None else (of.start, of.stop)
     step = max(1, step)
-    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+    return [slice(start, min(start + step, end)) for start in range(first, end, step)]
 
 
 def check_items(

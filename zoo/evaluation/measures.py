@@ -7,16 +7,20 @@ a given clustering, but k-means depends on its initial centres: see :func:`clust
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
+import torch.distributed as dist
 from numpy.typing import NDArray
+from torch import Tensor
 
 from zoo.errors import UserError
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.clusters import clusters
-from zoo.evaluation.items import Array, check_labels
+from zoo.evaluation.items import Array, check_items, check_labels
 from zoo.evaluation.names import check_measures
+from zoo.parallel.ranks import Ranks
 from zoo.support.checked import checked
 
 
@@ -28,13 +32,21 @@ class Measured(NamedTuple):
 
 
 @checked
-def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
+def measure(
+    names: Iterable[str],
+    embeddings: Array,
+    labels: Array,
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> Measured:
     """Return the measures of these names; shared steps are computed once.
 
     Args:
         names: of map_at_r, r_precision, nmi and ami.
         embeddings: (n, d) of any float type; they need not be normalised.
         labels: (n,) their classes, of any integer type and value.
+        group: the processes of ``torch.distributed`` that share the work: each calls this with its
+            own part of the items. Only the first of them clusters, for NMI and AMI, all items.
 
     Raises:
         UserError: a name is unknown; shapes or types do not match; an embedding is not finite.
@@ -43,16 +55,26 @@ def measure(names: Iterable[str], embeddings: Array, labels: Array) -> Measured:
     values: dict[str, float] = {}
     how = None
     if {"map_at_r", "r_precision"} & set(names):
-        found = at_r(embeddings, labels)
+        found = at_r(embeddings, labels, group=group)
         values["map_at_r"] = float(found.average_precision.mean())
         values["r_precision"] = float(found.precision.mean())
-    if {"nmi", "ami"} & set(names):
-        grouped = clusters(embeddings, labels)
-        how = grouped.how
-        for name, score in (("nmi", nmi), ("ami", ami)):
-            if name in names:
-                values[name] = score(labels, grouped.of)
+    scores = {name: score for name, score in (("nmi", nmi), ("ami", ami)) if name in names}
+    if scores:
+        ranks = Ranks(group)
+        vectors, classes = check_items(embeddings, labels)
+        counts = ranks.gather_counts(len(vectors))
+        everything = ranks.gather(vectors, counts), ranks.gather_labels(classes, counts)
+        how, of_clusters = ranks.from_first(partial(_of_clusters, scores, *everything))
+        values |= of_clusters
     return Measured({name: values[name] for name in names}, how)
+
+
+def _of_clusters(
+    scores: Mapping[str, Callable[[Array, Array], float]], vectors: Tensor, classes: Tensor
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return how the items were clustered, and scores of their clusters."""
+    grouped = clusters(vectors, classes)
+    return grouped.how, {name: score(classes, grouped.of) for name, score in scores.items()}
 
 
 @checked

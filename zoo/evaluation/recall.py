@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from zoo.errors import UserError, did_you_mean
@@ -32,12 +33,9 @@ from zoo.evaluation.items import (
     TILE_SIDE,
     Array,
     Items,
-    Shape,
-    arrange,
     blocks,
-    by_class,
-    check_items,
 )
+from zoo.evaluation.shards import Shards
 from zoo.support.checked import Count, checked, shown
 from zoo.support.precision import full_float32
 
@@ -80,6 +78,7 @@ def recall_at_k(
     gallery_labels: Array | None = None,
     backend: str = "torch",
     block: int | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Recall:
     """Return Recall@K for every K of ``ks``, in one pass.
 
@@ -100,6 +99,7 @@ def recall_at_k(
         backend=backend,
         limit=limit,
         block=block,
+        group=group,
     )
     return Recall(found, ks)
 
@@ -114,6 +114,7 @@ def ranks(
     backend: str = "torch",
     limit: int | None = None,
     block: int | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> Tensor:
     """Return r(q) of every query, (n,) int32 on the CPU; ``NO_MATCH`` for one without a match.
 
@@ -129,41 +130,38 @@ def ranks(
             that lists of about ``limit`` items cannot decide.
         limit: ranks above it are returned as ``limit + 1``; backend "faiss" needs it.
         block: side of the tiles of the similarity matrix; it affects only speed and memory.
+        group: the processes of ``torch.distributed`` that share the work: each calls this with its
+            own part of the queries and of the gallery, and gets the ranks of all queries, process
+            by process. The ranks are those that one process would find.
 
     Raises:
         UserError: shapes, types or options do not match, or an embedding is NaN or infinite.
     """
-    _check_options(backend, limit, block)
-    if (gallery is None) != (gallery_labels is None):
-        raise UserError("gallery and gallery_labels go together: give both or neither")
-    vectors, classes = check_items(embeddings, labels)
-    others, other_classes = vectors, classes
-    if gallery is not None and gallery_labels is not None:
-        others, other_classes = check_items(gallery, gallery_labels, "gallery", vectors)
-    with full_float32(vectors.device):
-        classes, other_classes, shapes = arrange(classes, other_classes)
-        queries, order = by_class(vectors, classes)
-        found_in = queries if gallery is None else by_class(others, other_classes)[0]
-        side = block or TILE_SIDE[vectors.device.type]
-        best = _best_match(queries, found_in, shapes, side)
-        task = _Retrieval(queries, found_in, best, side)
+    _check_options(backend, limit, block, group)
+    shards = Shards(embeddings, labels, gallery, gallery_labels, group)
+    device = shards.queries.exact.device
+    side = block or TILE_SIDE[device.type]
+    with full_float32(device):
+        best = _best_match(shards, side)
+        queries = _Ranked(shards.queries, best)
         if limit is None or backend == "torch":
-            ahead = task.count()
+            ahead = _count(shards, queries, side)
         else:
-            ahead = task.count_listed(limit)
+            ahead = _Retrieval(queries, _Ranked(shards.gallery), side).count_listed(limit)
     found = 1 + (ahead if limit is None else ahead.clamp(max=limit))
     found.masked_fill_(best == -torch.inf, NO_MATCH)
-    return torch.empty_like(found).index_copy_(0, order, found).int().cpu()
+    return shards.as_given(found).int().cpu()
 
 
-def _best_match(queries: Items, gallery: Items, shapes: list[Shape], side: int) -> Tensor:
+def _best_match(shards: Shards, side: int) -> Tensor:
     """Return the largest cosine of each query within its class, (n,) float64, or -inf.
 
     Classes of one shape are one batched product, split into parts of at most ``side``^2 cosines.
     """
+    queries, gallery = shards.queries, shards.gallery
     best = queries.exact.new_full((len(queries.exact),), -torch.inf)
     row = col = 0
-    for shape in shapes:
+    for shape in shards.shapes:
         rows, cols = shape.classes * shape.queries, shape.classes * shape.gallery
         if rows and cols:
             mine = queries.exact[row : row + rows].view(shape.classes, shape.queries, -1)
@@ -172,81 +170,113 @@ def _best_match(queries: Items, gallery: Items, shapes: list[Shape], side: int) 
             for part in blocks(shape.classes, side**2 // (shape.queries * shape.gallery)):
                 for slab in blocks(shape.queries, side**2 // shape.gallery):
                     cosine = mine[part, slab] @ theirs[part].mT
-                    if gallery is queries:  # by index: equal items other than the query count
+                    if shards.mutual:  # by index: equal items other than the query count
                         cosine.diagonal(slab.start, 1, 2).fill_(-torch.inf)
                     into[part, slab] = cosine.amax(2)
         row, col = row + rows, col + cols
     return best
 
 
-class _Retrieval:
-    """Counts, for each query, the items of other classes that rank ahead of its best match.
+class _Ranked:
+    """Items, and where they are queries, how many items of other classes are ahead of their best.
 
     The error of a cosine in float32 is below ``slack``: above the first of two ``limits`` an item
     is certainly ahead, below the second it is not. Those between are compared with ``floor`` in
     float64.
     """
 
-    def __init__(self, queries: Items, gallery: Items, best: Tensor, side: int) -> None:
-        self.queries, self.gallery, self.best, self.side = queries, gallery, best, side
-        # |fl(x.y) - x.y| <= d u |x||y| for any order of summation, u = 2^-24 (Jeannerod and Rump,
-        # 2013); the rest covers the rounding of both vectors and of the two limits.
-        slack = (queries.exact.shape[1] + 8) * 2**-24
-        reach = best.masked_fill(best == -torch.inf, torch.inf)
-        self.floor = reach - TIE
-        self.limits = torch.stack([reach + slack, reach - slack]).float()
-        self._mirrored = gallery is queries
-        self._local = threading.local()
-        self._query_classes = queries.classes.tolist()  # readable without waiting for a GPU
-        self._gallery_classes = gallery.classes.tolist()
+    def __init__(self, items: Items, best: Tensor | None = None) -> None:
+        self.exact, self.fast, self.classes = items
+        self.class_list = items.classes.tolist()  # readable without waiting for a GPU
+        self.ahead = torch.zeros_like(items.classes)
+        if best is not None:
+            # |fl(x.y) - x.y| <= d u |x||y| for any order of summation, u = 2^-24 (Jeannerod and
+            # Rump, 2013); the rest covers the rounding of both vectors and of the two limits.
+            slack = (items.exact.shape[1] + 8) * 2**-24
+            reach = best.masked_fill(best == -torch.inf, torch.inf)
+            self.best, self.floor = best, reach - TIE
+            self.limits = torch.stack([reach + slack, reach - slack]).float()
 
-    def count(self) -> Tensor:
-        """Return the counts, (n,) int64, from the whole matrix in tiles of ``side`` x ``side``."""
-        ahead = torch.zeros_like(self.queries.classes)
+
+def _count(shards: Shards, queries: _Ranked, side: int) -> Tensor:
+    """Return how many items are ahead of each query of this process, (n,) int64."""
+    mutual = shards.mutual
+    own = queries if mutual else _Ranked(shards.gallery)
+    _Retrieval(queries, own, side).count()
+    if shards.alone:
+        return queries.ahead
+    ahead = queries.ahead.new_zeros(shards.size)
+    for passing in shards.others(queries.best if mutual else None):
+        theirs = _Ranked(passing.items, passing.best)
+        _Retrieval(queries, theirs, side, both=mutual).count(passing.rows)
+        if mutual:
+            ahead[passing.first : passing.first + len(theirs.ahead)] += theirs.ahead
+    ahead[shards.first : shards.first + len(queries.ahead)] += queries.ahead
+    return shards.sum(ahead)
+
+
+class _Retrieval:
+    """Counts, for each query, the items of other classes in a gallery that are ahead.
+
+    Args:
+        queries: to count for.
+        gallery: to count in.
+        side: of a tile.
+        both: the items of the gallery are queries, too, and the other items are their gallery.
+    """
+
+    def __init__(self, queries: _Ranked, gallery: _Ranked, side: int, both: bool = False) -> None:
+        self.queries, self.gallery, self.side = queries, gallery, side
+        self._mirrored = both or gallery is queries
+        self._local = threading.local()
+
+    def count(self, of: slice | None = None) -> None:
+        """Add the counts of some queries, from the matrix in tiles of ``side`` x ``side``."""
         tiles = [
             (rows, cols)
-            for rows in blocks(len(self.queries.fast), self.side)
+            for rows in blocks(len(self.queries.fast), self.side, of)
             for cols in blocks(len(self.gallery.fast), self.side)
-            if not self._mirrored or rows.start <= cols.start
+            if self.gallery is not self.queries or rows.start <= cols.start
         ]
-        with _workers(ahead.device) as run:
+        with _workers(self.queries.ahead.device) as run:
             for counts in run(self._count_tile, tiles):
-                for rows, count in counts:
-                    ahead[rows] += count
-        return ahead
+                for side, part, count in counts:
+                    side.ahead[part] += count
 
     def count_listed(self, limit: int) -> Tensor:
         """Return the counts from FAISS's lists; those of ``limit`` and more are not exact."""
-        ahead = torch.zeros_like(self.queries.classes)
-        unsettled = torch.zeros_like(self.queries.classes, dtype=torch.bool)
-        lists = faiss.search(self.queries.fast, self.gallery.fast, limit + 1 + _MARGIN)
+        queries, ahead = self.queries, self.queries.ahead
+        unsettled = torch.zeros_like(queries.classes, dtype=torch.bool)
+        lists = faiss.search(queries.fast, self.gallery.fast, limit + 1 + _MARGIN)
         for rows, scores, ids in lists:
-            other = self.gallery.classes[ids] != self.queries.classes[rows, None]
-            high, low = self.limits[:, rows, None]
+            other = self.gallery.classes[ids] != queries.classes[rows, None]
+            high, low = queries.limits[:, rows, None]
             sure = other & (scores >= high)
             ahead[rows] = sure.sum(1)
             if ids.shape[1] < len(self.gallery.fast):  # items that are not listed may be ahead
                 unsettled[rows] = (scores[:, -1:] >= low).squeeze(1) & (ahead[rows] < limit)
             near = other & (scores >= low) & ~sure & ~unsettled[rows, None]
             row, place = near.nonzero(as_tuple=True)
-            hit = self._is_ahead(rows.start + row, ids[row, place])
+            hit = self._is_ahead(queries, rows.start + row, self.gallery, ids[row, place])
             ahead[rows] += torch.bincount(row[hit], minlength=len(near))
         left = unsettled.nonzero().flatten()
         if len(left):
-            queries = Items(*(part[left] for part in self.queries))
-            ahead[left] = _Retrieval(queries, self.gallery, self.best[left], self.side).count()
+            items = Items(queries.exact[left], queries.fast[left], queries.classes[left])
+            again = _Ranked(items, queries.best[left])
+            _Retrieval(again, self.gallery, self.side).count()
+            ahead[left] = again.ahead
         return ahead
 
     @torch.no_grad()  # worker threads do not inherit the mode
-    def _count_tile(self, tile: tuple[slice, slice]) -> list[tuple[slice, Tensor]]:
+    def _count_tile(self, tile: tuple[slice, slice]) -> list[tuple[_Ranked, slice, Tensor]]:
         """Return the counts of a tile's rows, and those of its mirror image in the matrix."""
-        rows, cols = tile
+        (queries, gallery), (rows, cols) = (self.queries, self.gallery), tile
         buffer = self._buffer()[:, : rows.stop - rows.start, : cols.stop - cols.start]
-        torch.mm(self.queries.fast[rows], self.gallery.fast[cols].T, out=buffer[0])
+        torch.mm(queries.fast[rows], gallery.fast[cols].T, out=buffer[0])
         self._drop_class(buffer[0], rows, cols)
-        counts = [(rows, self._tally(buffer, rows, cols))]
-        if self._mirrored and rows != cols:
-            counts.append((cols, self._tally(buffer.mT, cols, rows)))
+        counts = [(queries, rows, self._tally(buffer, queries, rows, gallery, cols))]
+        if self._mirrored and not (gallery is queries and rows == cols):
+            counts.append((gallery, cols, self._tally(buffer.mT, gallery, cols, queries, rows)))
         return counts
 
     def _buffer(self) -> Tensor:
@@ -262,42 +292,46 @@ class _Retrieval:
 
     def _drop_class(self, cosine: Tensor, rows: slice, cols: slice) -> None:
         """Exclude pairs of the same class from a tile, including each query with itself."""
-        mine, theirs = self._query_classes[rows], self._gallery_classes[cols]
+        mine, theirs = self.queries.class_list[rows], self.gallery.class_list[cols]
         # Classes ascend on both sides, so the corners show that most tiles have no such pairs.
         if mine[0] <= theirs[-1] and theirs[0] <= mine[-1]:
             same = self.queries.classes[rows, None] == self.gallery.classes[cols]
             cosine.masked_fill_(same, -torch.inf)
 
-    def _tally(self, buffer: Tensor, rows: slice, cols: slice) -> Tensor:
+    def _tally(
+        self, buffer: Tensor, queries: _Ranked, rows: slice, gallery: _Ranked, cols: slice
+    ) -> Tensor:
         """Return the counts of one tile, (rows,) int64.
 
         ``buffer`` (3, rows, cols) holds the cosines, and takes masks as float32, which a CPU sums
         several times faster than bool, and exactly.
         """
         cosine, masks = buffer[0], buffer[1:]
-        torch.ge(cosine, self.limits[:, rows, None], out=masks)
+        torch.ge(cosine, queries.limits[:, rows, None], out=masks)
         sure, maybe = masks.sum(2).long().unbind()
         near = (maybe > sure).nonzero().flatten()
         if len(near):
             above, upon = masks[:, near]
-            sure[near] += self._settle(upon > above, rows.start + near, cols)
+            sure[near] += self._settle(upon > above, queries, rows.start + near, gallery, cols)
         return sure
 
-    def _settle(self, near: Tensor, rows: Tensor, cols: slice) -> Tensor:
+    def _settle(
+        self, near: Tensor, queries: _Ranked, rows: Tensor, gallery: _Ranked, cols: slice
+    ) -> Tensor:
         """Return the number of pairs per row of the mask ``near`` that are ahead in float64."""
         if near.sum() * _DENSE > near.numel():
-            cosine = self.queries.exact[rows] @ self.gallery.exact[cols].T
-            return ((cosine >= self.floor[rows, None]) & near).sum(1)
+            cosine = queries.exact[rows] @ gallery.exact[cols].T
+            return ((cosine >= queries.floor[rows, None]) & near).sum(1)
         row, col = near.nonzero(as_tuple=True)
-        hit = self._is_ahead(rows[row], cols.start + col)
+        hit = self._is_ahead(queries, rows[row], gallery, cols.start + col)
         return torch.bincount(row[hit], minlength=len(near))
 
-    def _is_ahead(self, rows: Tensor, cols: Tensor) -> Tensor:
+    def _is_ahead(self, queries: _Ranked, rows: Tensor, gallery: _Ranked, cols: Tensor) -> Tensor:
         """Return which of the pairs ``(rows[i], cols[i])`` are ahead in float64."""
         ahead = torch.empty_like(rows, dtype=torch.bool)
-        for part in blocks(len(rows), self.side**2 // self.queries.exact.shape[1]):
-            product = self.queries.exact[rows[part]] * self.gallery.exact[cols[part]]
-            ahead[part] = product.sum(1) >= self.floor[rows[part]]
+        for part in blocks(len(rows), self.side**2 // queries.exact.shape[1]):
+            product = queries.exact[rows[part]] * gallery.exact[cols[part]]
+            ahead[part] = product.sum(1) >= queries.floor[rows[part]]
         return ahead
 
 
@@ -329,8 +363,12 @@ def _check_backend(backend: str) -> None:
         )
 
 
-def _check_options(backend: str, limit: int | None, block: int | None) -> None:
+def _check_options(
+    backend: str, limit: int | None, block: int | None, group: dist.ProcessGroup | None
+) -> None:
     _check_backend(backend)
+    if group is not None and backend != "torch":
+        raise UserError(f"backend {backend!r} is for one process; with a group, use 'torch'")
     if limit is not None:
         _check_count("limit", limit)
     elif backend == "faiss":

@@ -107,11 +107,11 @@ class Relay(Reporter):
         yield from super().track(items, total, title)
 
     @contextmanager
-    def training(self, start: int, total: int) -> Iterator[TrainingReport]:
+    def training(self, start: int, total: int, measure: str = "R@1") -> Iterator[TrainingReport]:
         """Open the report of a training that goes from iteration start to total."""
         self.send(state="training", start=start, total=total)
         with self._bar(transient=False) as bar:
-            yield _RelayedReport(self, bar, start, total)
+            yield _RelayedReport(self, bar, start, total, measure)
 
 
 class _RelayedReport(TrainingReport):

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -379,9 +378,6 @@ def _once(call: Callable[..., None]) -> Callable[..., None]:
 def _how_it_ended(status: int) -> str:
     if status >= 0:
         return f"its process ended with status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = f"signal {-status}"
+    name = signals.name_of(-status)
     hint = "; the memory may have been full" if name == "SIGKILL" else ""
     return f"its process was ended by {name}{hint}"

@@ -14,6 +14,14 @@ STOP: tuple[signal.Signals, ...] = tuple(
 )
 
 
+def name_of(number: int) -> str:
+    """Return the name of a signal, or its number where this system does not know it."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def end_as_ctrl_c_does() -> None:
     """Make every request to stop raise KeyboardInterrupt, for the rest of the process."""
     for one in STOP:
@@ -26,20 +34,32 @@ def on_stop(called: Callable[[], None], once: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {one: signal.getsignal(one) for one in STOP}
+    with kept() as restore:
+
+        def handler(signum: int, frame: FrameType | None) -> None:
+            if once:
+                restore()
+            called()
+
+        for one in STOP:
+            signal.signal(one, handler)
+        yield
+
+
+@contextmanager
+def kept() -> Iterator[Callable[[], None]]:
+    """Restore the handlers at the end of the block, or when the function that it yields is called.
+
+    In other threads than the main one, which has no handlers to set, this does nothing.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    before = {one: signal.getsignal(one) for one in STOP} if main else {}
 
     def restore() -> None:
         for one, earlier in before.items():
             signal.signal(one, earlier)
 
-    def handler(signum: int, frame: FrameType | None) -> None:
-        if once:
-            restore()
-        called()
-
     try:
-        for one in STOP:
-            signal.signal(one, handler)
-        yield
+        yield restore
     finally:
         restore()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import torch
 
 from zoo.config.schema import DEVICE
 from zoo.errors import UserError
+from zoo.parallel.ranks import Ranks
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, ranks: Ranks | None = None) -> torch.device:
     """Return the device that a config names; auto is CUDA if available, else the CPU.
+
+    Of several processes on a machine, each gets a GPU of its own.
 
     Raises a UserError if there is no such device.
     """
@@ -19,6 +23,8 @@ def choose_device(name: str) -> torch.device:
         raise UserError(f"device {name!r}: give auto, cpu, mps, cuda, or cuda:0 and so on")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if ranks and not ranks.alone and name != "cpu":
+        name = _own_device(name)
     if name.startswith("cuda"):
         index = int(name.partition(":")[2] or 0)
         if index >= torch.cuda.device_count():
@@ -26,6 +32,21 @@ def choose_device(name: str) -> torch.device:
     if name == "mps" and not torch.backends.mps.is_available():
         raise UserError("device=mps: not available on this machine")
     return torch.device(name)
+
+
+def _own_device(name: str) -> str:
+    """Return the device of this one of several processes."""
+    if name != "cuda":
+        raise UserError(f"device={name}: several processes need device=cuda, a GPU each, or cpu")
+    here, count = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
+    if here > count:
+        raise UserError(
+            f"{here} processes need a GPU each, and this machine has {count}; set "
+            f"train.processes={max(1, count)}, or device=cpu"
+        )
+    name = f"cuda:{os.environ['LOCAL_RANK']}"
+    torch.cuda.set_device(name)
+    return name
 
 
 def choose_precision(name: str, device: torch.device) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,10 +24,12 @@ from zoo.data.holdout import hold_out
 from zoo.data.pipeline import centre_crops, first_batch
 from zoo.data.splits import build_dataset, decoded
 from zoo.errors import UserError
+from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
 from zoo.registry import contracts, rehearsal
 from zoo.support import environment
 from zoo.support.randomness import unchanged_randomness
+from zoo.training.batchnorm import synchronise
 from zoo.training.device import choose_device, choose_precision
 from zoo.training.embedder import Embedder
 
@@ -49,14 +52,18 @@ class Experiment:
     loss: nn.Module | None = None
     miner: Callable[[Tensor, Tensor], Any] | None = None
     sampler: BatchSampler | None = None
+    ranks: Ranks = field(default_factory=Ranks)
 
 
-def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
+def assemble(
+    config: Config, reporter: Reporter | None = None, ranks: Ranks | None = None
+) -> Experiment:
     """Build the components of a config, in a fixed order, so that the seed determines them.
 
     Images may be cached first, which takes a while: the reporter shows it.
     """
-    device = choose_device(config.device)
+    ranks = ranks or Ranks()
+    device = choose_device(config.device, ranks)
     precision = choose_precision(config.train.precision, device)
     splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
     datasets = [build_dataset(config, split) for split in splits]
@@ -64,6 +71,8 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
     if len(datasets) > 1 and (shared := contracts.splits(datasets[1], datasets[0])):
         warnings.warn(f"{config.dataset.name} {shared}", stacklevel=2)
     embedder = build_embedder(config, device)  # first, as it reports missing weights
+    if config.train.iterations and not ranks.alone:
+        synchronise(embedder, ranks, device, allowed=config.train.sync_batchnorm)
     test, *others = decoded(config, datasets, reporter or Reporter())
     train = others[0] if others else None
     validation = None
@@ -78,6 +87,7 @@ def assemble(config: Config, reporter: Reporter | None = None) -> Experiment:
         test,
         embedder,
         validation=validation,
+        ranks=ranks,
     )
     if train is not None:
         _add_training(experiment, train)
@@ -196,13 +206,17 @@ def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float3
     """Return the embeddings of some training images, for a sampler."""
     assert experiment.train is not None
     embedder, size = experiment.embedder.eval(), experiment.config.evaluate.batch_size
-    parts = [indices[i : i + size] for i in range(0, len(indices), size)]
+    ranks = experiment.ranks
+    mine = indices[ranks.share(len(indices))]
+    parts = [mine[i : i + size] for i in range(0, len(mine), size)]
     with torch.inference_mode():
         crops = (centre_crops(experiment.train, experiment.config.images, part) for part in parts)
         on_device = (images.to(experiment.device) for images in crops)
-        found = torch.cat([embedder.combined(embedder(images)) for images in on_device])
-    embeddings: NDArray[np.float32] = found.float().cpu().numpy()
-    return embeddings
+        found = [embedder.combined(embedder(images)).float() for images in on_device]
+        nothing = torch.empty(0, embedder.embedding_size, device=experiment.device)
+        embeddings = ranks.gather(torch.cat([nothing, *found]), ranks.counts(len(indices)))
+    as_array: NDArray[np.float32] = embeddings.cpu().numpy()
+    return as_array
 
 
 def _seed(seed: int) -> None:
@@ -215,7 +229,8 @@ def _default_workers(device: torch.device, dataset: ImageDataset) -> int:
     """Return 0 if batches are cropped in memory or the CPU trains anyway, else up to 8."""
     if device.type == "cpu":
         return 0
+    cores = max(1, environment.cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     if isinstance(dataset, CachedImages):  # nothing to decode, but the disk may be slow
-        return min(2, environment.cores())
+        return min(2, cores)
     in_memory = isinstance(getattr(dataset, "images", None), Tensor)
-    return 0 if in_memory else min(8, environment.cores())
+    return 0 if in_memory else min(8, cores)

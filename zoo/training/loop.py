@@ -63,7 +63,7 @@ class Training:
         assert experiment.sampler is not None
         assert experiment.loss is not None
         self.experiment, self.folder, self.reporter = experiment, folder, reporter
-        self.clock, self.config = clock, experiment.config
+        self.clock, self.config, self.ranks = clock, experiment.config, experiment.ranks
         self.train, self.sampler = experiment.train, experiment.sampler
         self.trainer = Trainer(
             self.config,
@@ -71,6 +71,7 @@ class Training:
             experiment.loss,
             experiment.miner,
             experiment.precision,
+            experiment.ranks,
         )
         self.fingerprint = fingerprint(self.config, self.train)
         self.chosen = None
@@ -94,24 +95,27 @@ class Training:
             stop=total,
             workers=self.experiment.workers,
             device=self.experiment.device,
+            ranks=self.ranks,
         )
+        measure = "R@1" if self.chosen is None else "validation R@1"
         with (
-            _stop_on_signal() as stopped,
-            self.reporter.training(trainer.iteration, total) as report,
+            _stop_on_signal() as asked,
+            self.reporter.training(trainer.iteration, total, measure) as report,
         ):
-            if self.chosen is not None:
-                report.measure = f"validation {report.measure}"
+            stopped = False
             self.clock.start()
             for batch in batches:
                 trainer.step(batch)
                 self.clock.images += len(batch.indices)
                 report.advance()
                 self._report(report)
-                if stopped() or self._due(self.config.train.checkpoint_every):
+                (stopped,) = self.ranks.any(asked())
+                if stopped or self._due(self.config.train.checkpoint_every):
                     self._save(batch.state)
-                if stopped():
+                if stopped:
                     break
-            if stopped():  # at the end too: measuring takes long, and can be done later
+            (stopped,) = self.ranks.any(stopped or asked())
+            if stopped:  # at the end too: measuring takes long, and can be done later
                 raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
         self.clock.stop()
         if self.chosen is not None:
@@ -128,7 +132,7 @@ class Training:
         return done % every == 0 or done == self.config.train.iterations
 
     def _resume(self) -> None:
-        state = self.folder.network(self.config)
+        state = self.ranks.from_first(lambda: self.folder.network(self.config))
         if state is not None:
             try:
                 self._continue_from(state)
@@ -140,7 +144,7 @@ class Training:
                     f"({type(error).__name__}); start again with --restart"
                 ) from error
             self.reporter.say(f"resumed  from iteration {self.trainer.iteration}")
-        self.folder.rewind(self.trainer.iteration)
+        self.ranks.from_first(lambda: self.folder.rewind(self.trainer.iteration))
 
     def _continue_from(self, state: dict[str, Any]) -> None:
         done, total = state["iteration"], self.config.train.iterations
@@ -154,7 +158,7 @@ class Training:
                 f"{self.folder.path}: the training images have changed since this run began; "
                 "bring them back, or start again with --restart"
             )
-        if self.experiment.device.type == "cpu":
+        if self.experiment.device.type == "cpu" and state.get("processes", 1) == self.ranks.size:
             _set_threads(state.get("threads"), self.reporter)
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
@@ -166,11 +170,13 @@ class Training:
     def _save(self, sampler_state: dict[str, Any]) -> None:
         self.trainer.check()
         self.trainer.check_weights()
+        self.trainer.align()
         self.clock.stop()
         state = {
             **self.trainer.state_dict(sampler_state),
             "run": identity.of_run(self.config),
             "threads": torch.get_num_threads(),
+            "processes": self.ranks.size,
             "fingerprint": self.fingerprint,
             "clock": [self.clock.seconds, self.clock.images],
         }
@@ -179,7 +185,7 @@ class Training:
             if self.chosen.keep and self.trainer.iteration == self.config.train.iterations:
                 # Users of the checkpoint shall get the network that is tested.
                 state["embedder"] = state["chosen"].pop("weights")
-        self.folder.save_checkpoint(state)
+        self.ranks.from_first(lambda: self.folder.save_checkpoint(state))
         self.clock.start()
 
     def _report(self, report: TrainingReport) -> None:
@@ -195,17 +201,22 @@ class Training:
                 "gradient_norm": norm,
                 "lr": trainer.optimizer.param_groups[0]["lr"],
             }
-            self.folder.append(record | ({"loss_of_levels": levels} if len(levels) > 1 else {}))
+            self._append(record | ({"loss_of_levels": levels} if len(levels) > 1 else {}))
             report.show(trainer.iteration, loss=sum(levels))
         if self._measures():
             self.clock.stop()
             recall = self._recall()
             key = "recall" if self.chosen is None else "recall_of_validation"
-            self.folder.append({"iteration": trainer.iteration, key: scores(recall)})
+            self._append({"iteration": trainer.iteration, key: scores(recall)})
             if self.chosen is not None:
                 self.chosen.offer(trainer.iteration, recall, self.experiment.embedder)
             report.show(trainer.iteration, recall=recall[min(recall)])
             self.clock.start()
+
+    def _append(self, record: dict[str, Any]) -> None:
+        """Append a line to the metrics of the run."""
+        if self.ranks.first:
+            self.folder.append(record)
 
     def _logs(self) -> bool:
         """Whether the loss is due: often at first, so that slow runs soon show if they learn."""

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from zoo.base import ImageDataset
 from zoo.data.pipeline import evaluation_batches
+from zoo.errors import UserError
+from zoo.evaluation.items import Array
 from zoo.evaluation.measures import Measured, measure
 from zoo.evaluation.recall import Recall, recall_at_k
 from zoo.progress import Reporter
@@ -20,22 +23,31 @@ from zoo.training.experiment import Experiment
 def embed(
     experiment: Experiment, dataset: ImageDataset, reporter: Reporter
 ) -> tuple[Tensor, Tensor]:
-    """Return the embeddings (N, d) and the pooled features (N, C) of a data set in its order.
+    """Return the embeddings (n, d) and the pooled features (n, C) of a data set in its order.
 
-    Both are on the device, and computed in float32 whatever the precision of the training.
+    They are of this process's share of the images. Both are on the device, and computed in float32
+    whatever the precision of the training.
     """
-    size = experiment.config.evaluate.batch_size
+    size, share = experiment.config.evaluate.batch_size, experiment.ranks.share(len(dataset))
     batches = evaluation_batches(
         dataset,
         experiment.config.images,
         batch_size=size,
+        start=share.start,
+        stop=share.stop,
         workers=experiment.workers,
         device=experiment.device,
     )
+    if share.start == share.stop:
+        raise UserError(
+            f"{len(dataset)} images cannot be divided among {experiment.ranks.size} processes; "
+            "lower train.processes"
+        )
     embedder = experiment.embedder.eval()
     embeddings, features = [], []
     with torch.inference_mode():
-        for images in reporter.track(batches, -(-len(dataset) // size), "evaluating"):
+        total = -(-(share.stop - share.start) // size)
+        for images in reporter.track(batches, total, "evaluating"):
             pooled = embedder.features(images.to(experiment.device, non_blocking=True))
             features.append(embedder.combined(pooled))
             embeddings.append(embedder.combined(embedder.project(pooled)))
@@ -64,14 +76,28 @@ def evaluate(
         recall_of(embeddings),
         recall_of(features) if spec.features else None,
         {name: recall_of(level) for name, level in levels} if len(names) > 1 else {},
-        measure(spec.measures, embeddings, dataset.labels),
+        measure(
+            spec.measures, embeddings, _labels(experiment, dataset), group=experiment.ranks.group
+        ),
     )
 
 
 def measurer(experiment: Experiment, dataset: ImageDataset) -> Callable[[Tensor], Recall]:
     """Return a function from a data set's embeddings to their Recall@K, as the config sets it."""
     spec = experiment.config.evaluate
-    return partial(recall_at_k, labels=dataset.labels, ks=spec.ks, backend=spec.backend)
+    return partial(
+        recall_at_k,
+        labels=_labels(experiment, dataset),
+        ks=spec.ks,
+        backend=spec.backend,
+        group=experiment.ranks.group,
+    )
+
+
+def _labels(experiment: Experiment, dataset: ImageDataset) -> Array:
+    """Return the labels of this process's share of the images."""
+    labels = np.asarray(dataset.labels)
+    return labels[experiment.ranks.share(len(labels))]
 
 
 def scores(recall: Mapping[int, float]) -> dict[str, float]:

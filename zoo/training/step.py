@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from zoo.config.schema import Config
 from zoo.data.pipeline import Batch
 from zoo.errors import UserError, blaming
+from zoo.parallel.ranks import Ranks
 from zoo.registry.calling import loss_of
 from zoo.support.randomness import random_state, set_random_state
 from zoo.training.embedder import Embedder
@@ -41,6 +42,8 @@ class Trainer:
             ModuleList of one for each, whose sum is minimised.
         miner: picks pairs or triplets for the loss; None for all.
         precision: fp32, bf16 or fp16, as :func:`choose_precision` returns it.
+        ranks: the processes that share each batch. Each embeds its share, and computes the loss of
+            all embeddings.
     """
 
     def __init__(
@@ -50,10 +53,12 @@ class Trainer:
         loss: nn.Module,
         miner: Callable[[Tensor, Tensor], Any] | None,
         precision: str,
+        ranks: Ranks | None = None,
     ) -> None:
         assert config.optimizer is not None
         self.embedder, self.loss, self.miner = embedder, loss, miner
         self.losses = list(loss) if isinstance(loss, nn.ModuleList) else [loss]
+        self.ranks, self.seed = ranks or Ranks(), config.seed
         self.clip_norm = config.train.clip_norm
         self.chunk_size = config.train.chunk_size
         if self.chunk_size:
@@ -69,16 +74,21 @@ class Trainer:
         self._set_rates()
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
         self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
+        self.ranks.copy_first([*embedder.state_dict().values(), *loss.state_dict().values()])
         self.meter = Meter(self.device, len(self.losses))
 
     def step(self, batch: Batch) -> None:
         """Learn from one batch."""
         images, labels = batch.on(self.device)
         self.embedder.train()
-        with torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext():
+        with (
+            torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext(),
+            self.ranks.own_randomness(self.seed, self.iteration),
+        ):
             embeddings = self._embed(images)
         # The loss and the miner compute in float32, whatever the precision of the network.
-        embeddings = embeddings.float()
+        embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+        embeddings = self.ranks.gather(embeddings, self.ranks.counts(len(labels)))
         levels = self.embedder.levels(embeddings)
         losses = [self._loss(*pair, labels) for pair in zip(self.losses, levels, strict=True)]
         loss = torch.stack([of_level.reshape(()) for of_level in losses])
@@ -86,6 +96,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         with blaming(f"the backward pass of {self.loss_name} in iteration {self.iteration + 1}"):
             torch.autograd.backward(self.scaler.scale(total))
+        self._add_gradients()
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
         self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
@@ -95,6 +106,23 @@ class Trainer:
         self.scaler.update()
         self.iteration += 1
         self._set_rates()
+
+    def _add_gradients(self) -> None:
+        """Add up the gradients of all processes; those of the loss, equal in all, count once."""
+        if self.ranks.alone:
+            return
+        if not self.ranks.first:
+            for parameter in self.loss.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.zero_()
+        somewhere = self.ranks.any(*(p.grad is not None for p in self.parameters))
+        gradients = []
+        for parameter, used in zip(self.parameters, somewhere, strict=True):
+            if used:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                gradients.append(parameter.grad)
+        self.ranks.sum(gradients)
 
     def _set_rates(self) -> None:
         """Set the learning rates of the next step.
@@ -120,6 +148,23 @@ class Trainer:
             return embeddings
         parts = torch.split(images, self.chunk_size)
         return torch.cat([checkpoint(self.embedder, part, use_reentrant=False) for part in parts])
+
+    def align(self) -> None:
+        """Make the loss's memory that of the first process, from which others differ by rounding.
+
+        Raises:
+            UserError: they differ by more.
+        """
+        for name, mine in () if self.ranks.alone else self.loss.state_dict().items():
+            first = mine.clone()
+            self.ranks.copy_first([first])
+            if not torch.allclose(first, mine, rtol=1e-3, atol=1e-5, equal_nan=True):
+                raise UserError(
+                    f"{self.loss_name} has another state ({name}) in process {self.ranks.rank + 1} "
+                    "than in the first; a loss must compute the same in each: it may draw random "
+                    "numbers only from torch, Python or NumPy's global generators"
+                )
+            mine.copy_(first)
 
     def check(self) -> None:
         """Raise a DivergedError if a loss or a gradient since the last check was not finite."""

@@ -1,0 +1,195 @@
+"""The items of a measurement that one process has, and those of other processes as they pass by.
+
+One process has all items. Of several, each has those of some classes, so that a query and its class
+are in one place; the others are sent round in a ring, the items of one process at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from zoo.errors import UserError
+from zoo.evaluation.items import Array, Items, arrange, by_class, check_items
+from zoo.parallel.ranks import Ranks, talking
+
+
+class Passing(NamedTuple):
+    """Items of another process, and the queries of this one that are compared with them here."""
+
+    items: Items
+    first: int  # position of the first among all items, in the order of :class:`Shards`
+    rows: slice
+    best: Tensor | None  # of the items as queries; None if they are only a gallery
+
+
+class Shards:
+    """The queries and the gallery that this process has.
+
+    All queries are ordered by process, and then as they are in ``queries``.
+
+    Args:
+        embeddings: (n, d) the queries that this process was given.
+        labels: (n,) their classes.
+        gallery: (m, d) likewise of the gallery; None: each query retrieves from all other queries.
+        gallery_labels: (m,) their classes.
+        group: the processes; None: only this one.
+
+    Attributes:
+        queries: those of this process's classes.
+        gallery: likewise; the same object as ``queries`` if these are the gallery.
+        shapes: of this process's classes.
+        largest: the largest number of gallery items of one process.
+        alone: whether there is only this process.
+        size: how many queries all processes have.
+    """
+
+    def __init__(
+        self,
+        embeddings: Array,
+        labels: Array,
+        gallery: Array | None = None,
+        gallery_labels: Array | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        if (gallery is None) != (gallery_labels is None):
+            raise UserError("gallery and gallery_labels go together: give both or neither")
+        self._ranks, self._group = Ranks(group), group
+        given = [check_items(embeddings, labels)]
+        if gallery is not None and gallery_labels is not None:
+            given.append(check_items(gallery, gallery_labels, "gallery", given[0][0]))
+        counts = [self._ranks.gather_counts(len(vectors)) for vectors, _ in given]
+        of_all = [
+            self._ranks.gather_labels(of, n) for (_, of), n in zip(given, counts, strict=True)
+        ]
+        *numbers, shapes = arrange(of_all[0], of_all[-1])
+        classes = numbers[: len(of_all)]
+        ends = _ends(classes[-1], self._ranks.size)
+        self._sides = [
+            _Side(vectors, of, torch.bucketize(of, ends, right=True), n, self._ranks, group)
+            for (vectors, _), of, n in zip(given, classes, counts, strict=True)
+        ]
+        self.queries, self.gallery = self._sides[0].items, self._sides[-1].items
+        if not self._ranks.alone:
+            shapes = arrange(self.queries.classes, self.gallery.classes)[2]
+        self.shapes = shapes
+        self.largest = max(self._sides[-1].counts)
+        self.alone, self.size = self._ranks.alone, sum(self._sides[0].counts)
+
+    @property
+    def mutual(self) -> bool:
+        """Whether the queries are the gallery."""
+        return self.gallery is self.queries
+
+    @property
+    def first(self) -> int:
+        """The position of the first query among all."""
+        return self._sides[0].starts[self._ranks.rank]
+
+    def others(self, best: Tensor | None = None) -> Iterator[Passing]:
+        """Yield the gallery of each other process as it passes by.
+
+        With ``best``, a number for each query, the queries are the gallery, and their numbers pass
+        by with them. Each pair of processes then meets once: one of them compares all of its
+        queries with those of the other, or each compares half of them.
+        """
+        size, rank, side = self._ranks.size, self._ranks.rank, self._sides[-1]
+        everything = slice(0, len(self.queries.exact))
+        for step in range(1, size // 2 + 1 if best is not None else size):
+            to, owner = (rank - step) % size, (rank + step) % size
+            exact = self._exchange(side.items.exact, to, owner)
+            theirs = None if best is None else self._exchange(best, to, owner)
+            first, rows = side.starts[owner], everything
+            items = Items(exact, exact.float(), side.classes_of(owner))
+            if theirs is not None and 2 * step == size:  # they have this process's items, too
+                if rank < owner:
+                    rows = slice(0, rows.stop // 2)
+                else:
+                    half = len(exact) // 2
+                    items, theirs = Items(*(part[half:] for part in items)), theirs[half:]
+                    first += half
+            yield Passing(items, first, rows, theirs)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the part for this process's queries of the sum of all processes' (N,) values."""
+        self._ranks.sum([values])
+        return torch.split(values, self._sides[0].counts)[self._ranks.rank]
+
+    def as_given(self, values: Tensor) -> Tensor:
+        """Return the values (N, ...) of all queries as they were given, process by process.
+
+        ``values`` (n, ...) are those of this process's ``queries``.
+        """
+        side = self._sides[0]
+        in_order = self._ranks.gather(values, side.counts)
+        return torch.empty_like(in_order).index_copy_(0, side.order, in_order)
+
+    def _exchange(self, mine: Tensor, to: int, owner: int) -> Tensor:
+        """Send a tensor with a row for each gallery item to one process; return another's."""
+        count = self._sides[-1].counts[owner]
+        theirs = mine.new_empty(count, *mine.shape[1:])
+        both = ((dist.isend, mine.contiguous(), to), (dist.irecv, theirs, owner))
+        operations = [
+            dist.P2POp(how, tensor, self._ranks.peer(peer), self._group)
+            for how, tensor, peer in both
+            if tensor.numel()
+        ]
+        with talking():
+            for work in dist.batch_isend_irecv(operations) if operations else ():
+                work.wait()
+        return theirs
+
+
+class _Side:
+    """The queries or the gallery: this process's items, and where all others are.
+
+    Args:
+        vectors: (n, d) that this process was given.
+        classes: (N,) numbers of the classes of all processes' items.
+        owner: (N,) the process that is to have each of them; it rises with the class.
+        given: how many each process was given.
+    """
+
+    def __init__(
+        self,
+        vectors: Tensor,
+        classes: Tensor,
+        owner: Tensor,
+        given: Sequence[int],
+        ranks: Ranks,
+        group: dist.ProcessGroup | None,
+    ) -> None:
+        self.counts: list[int] = torch.bincount(owner, minlength=ranks.size).tolist()
+        self.starts = [0, *accumulate(self.counts)][:-1]
+        self._classes, self.order = classes.sort(stable=True)
+        if not ranks.alone:
+            vectors = _sent(vectors, torch.split(owner, list(given)), ranks.rank, group)
+        self.items = by_class(vectors, classes[owner == ranks.rank])[0]
+
+    def classes_of(self, rank: int) -> Tensor:
+        """Return the classes of the items of one process."""
+        return torch.split(self._classes, self.counts)[rank]
+
+
+def _sent(
+    vectors: Tensor, owners: Sequence[Tensor], rank: int, group: dist.ProcessGroup | None
+) -> Tensor:
+    """Send each vector to its owner; return those for this process, in the order given."""
+    owner = owners[rank]
+    leaving = torch.bincount(owner, minlength=len(owners)).tolist()
+    coming = torch.stack([(of == rank).sum() for of in owners]).tolist()
+    mine = vectors.new_empty(sum(coming), vectors.shape[1])
+    with talking():
+        dist.all_to_all_single(mine, vectors[owner.argsort(stable=True)], coming, leaving, group)
+    return mine
+
+
+def _ends(classes: Tensor, size: int) -> Tensor:
+    """Return the first class of each process but the first, so that their items are about equal."""
+    in_order = classes.sort().values
+    return in_order[[len(classes) * rank // size for rank in range(1, size)]]
