@@ -32,7 +32,7 @@ LAYERS = {
     "runs": "config registry support",
     "training": "data runs config registry evaluation parallel support",
     "comparing": "data runs support",
-    "trained": "training data runs config support",
+    "trained": "training data runs config evaluation parallel support",
     "tables": "comparing runs config evaluation support",
     "runner": "tables training runs config parallel support",
     "search": "trained training data runs evaluation support",

@@ -76,7 +76,7 @@ def run(
     if config.train.processes > 1:
         from zoo.parallel.launch import launch
 
-        return launch(config.train.processes, _of_process, *work, reporter=reporter)
+        return launch(config.train.processes, _of_process, *work, reporter=reporter)[0]
     return _of_process(*work, Ranks(), reporter)
 
 

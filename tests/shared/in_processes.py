@@ -21,7 +21,7 @@ from zoo.training.step import Trainer
 
 def call(processes, function, *arguments):
     """Call a function of this module in several processes; return what the first returns."""
-    return launch(processes, function, *arguments, reporter=Reporter(quiet=True))
+    return launch(processes, function, *arguments, reporter=Reporter(quiet=True))[0]
 
 
 def part(items, ranks, cuts=None):

@@ -7,7 +7,17 @@ from pathlib import Path
 import rich_click as click
 
 from zoo.cli.messages import say
-from zoo.cli.options import PATH, batch_size, computing, device, images, max_pixels, quiet, run
+from zoo.cli.options import (
+    PATH,
+    batch_size,
+    computing,
+    device,
+    images,
+    max_pixels,
+    processes,
+    quiet,
+    run,
+)
 from zoo.errors import UserError
 from zoo.progress import Reporter
 from zoo.support.text import printable
@@ -22,6 +32,7 @@ from zoo.support.text import printable
 @device
 @batch_size
 @max_pixels
+@processes
 @quiet
 def embed(
     run: str,
@@ -30,6 +41,7 @@ def embed(
     device: str,
     batch_size: int | None,
     max_pixels: int,
+    processes: int,
     quiet: bool,
 ) -> None:
     """Embed a folder of images with the network of a run.
@@ -50,7 +62,12 @@ def embed(
     with computing():
         model = network.load(run, device)
         found = files.embed_folder(
-            model, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+            model,
+            folder,
+            batch_size=batch_size,
+            max_pixels=max_pixels,
+            processes=processes,
+            reporter=reporter,
         )
     files.report_unreadable(found, reporter)
     files.save(output, model, found)

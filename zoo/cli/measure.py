@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from rich.table import Table
 
+from zoo.cli.options import processes
 from zoo.errors import UserError
 from zoo.progress import Reporter, stdout
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     metavar="NAME,NAME",
     help="Some of map_at_r, r_precision, nmi, ami.",
 )
-def measure(runs: tuple[str, ...], measures: str) -> None:
+@processes
+def measure(runs: tuple[str, ...], measures: str, processes: int) -> None:
     """Measure finished runs by more than Recall@K: MAP@R, R-precision, NMI, AMI.
 
     The test images are embedded, unless their embeddings are kept already. The values are added to
@@ -40,11 +42,11 @@ def measure(runs: tuple[str, ...], measures: str) -> None:
 
     names = check_measures(measures.split(","))
     folders = [folder for text in runs for folder in experiments.find(text)]
-    found = [(folder, _measured(folder, names)) for folder in folders]
+    found = [(folder, _measured(folder, names, processes)) for folder in folders]
     stdout().print(_table(found, names))
 
 
-def _measured(folder: RunFolder, names: list[str]) -> dict[str, Any]:
+def _measured(folder: RunFolder, names: list[str], processes: int) -> dict[str, Any]:
     """Return the result of a run with these measures in it, computing those that are missing."""
     result = folder.result()
     known: dict[str, float] = result.get("measures", {})
@@ -55,9 +57,14 @@ def _measured(folder: RunFolder, names: list[str]) -> dict[str, Any]:
     from zoo.trained import network
 
     reporter = Reporter()
-    embeddings, labels = network.load(folder.path).embed_test(reporter)
+    found = network.load(folder.path).embed_test(reporter, processes=processes)
     reporter.say(f"{folder.path}: {', '.join(missing)}")
-    values, clustering = measures.measure(missing, embeddings, labels)
+    if processes > 1:
+        from zoo.trained.processes import measure_all
+
+        values, clustering = measure_all(processes, missing, *found, reporter)
+    else:
+        values, clustering = measures.measure(missing, *found)
     try:
         folder.add_measures(values, {"clustering": clustering} if clustering else {})
     except UserError as error:

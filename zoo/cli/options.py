@@ -32,6 +32,13 @@ max_pixels = click.option(
     metavar="N",
     help="Skip images with more pixels; by default more than 179 megapixels.",
 )
+processes = click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Processes that share the images, each on a GPU of its own, if there are any.",
+)
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 
 

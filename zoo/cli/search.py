@@ -13,7 +13,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from zoo.cli.messages import say
-from zoo.cli.options import PATH, batch_size, computing, device, images, max_pixels, quiet, run
+from zoo.cli.options import (
+    PATH,
+    batch_size,
+    computing,
+    device,
+    images,
+    max_pixels,
+    processes,
+    quiet,
+    run,
+)
 from zoo.errors import UserError
 from zoo.progress import Reporter, echo, stdout
 from zoo.support.text import printable
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
 @device
 @batch_size
 @max_pixels
+@processes
 @quiet
 def index(
     run: str,
@@ -44,6 +55,7 @@ def index(
     device: str,
     batch_size: int | None,
     max_pixels: int,
+    processes: int,
     quiet: bool,
 ) -> None:
     """Make an index of a folder of images, for `zoo search`.
@@ -65,6 +77,7 @@ def index(
             device=device,
             batch_size=batch_size,
             max_pixels=max_pixels,
+            processes=processes,
             reporter=Reporter(quiet=quiet),
         )
     for line in _built(made):

@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, TypeVar
 
@@ -33,12 +34,14 @@ _PROGRAM = "from zoo.parallel.worker import main; main()"
 _LOGGER = "torch.distributed.elastic"  # what it reports is in the errors raised here
 
 
-def launch(processes: int, function: Callable[..., _T], *arguments: Any, reporter: Reporter) -> _T:
+def launch(
+    processes: int, function: Callable[..., _T], *arguments: Any, reporter: Reporter
+) -> list[_T]:
     """Call ``function(*arguments, ranks, reporter)`` in several processes.
 
-    It returns what the first of them returns. The function and its arguments are pickled; each
-    process gets its :class:`Ranks`. The reporter shows the progress of the first. A request to stop
-    is passed on to all of them.
+    It returns what each of them returns. The function and its arguments are pickled; each process
+    gets its :class:`Ranks`. The reporter shows the progress of the first. A request to stop is
+    passed on to all of them.
 
     Raises:
         MachineError: a process was lost.
@@ -55,8 +58,7 @@ def launch(processes: int, function: Callable[..., _T], *arguments: Any, reporte
             hub.raise_failure()
             raise KeyboardInterrupt from None
         hub.raise_failure()
-        value: _T = hub.value
-        return value
+        return [hub.values[rank] for rank in range(processes)]
 
 
 def _start(processes: int, logs: str) -> None:
@@ -81,7 +83,7 @@ class Hub:
     """Sends their work to the processes, shows the progress of the first, and keeps how they end.
 
     Attributes:
-        value: what the first process returned.
+        values: what each process returned.
     """
 
     def __init__(self, work: Any, processes: int, reporter: Reporter) -> None:
@@ -92,7 +94,7 @@ class Hub:
         self._failures: list[BaseException] = []
         self._pids: list[int] = []
         self._closing = False
-        self.value: Any = None
+        self.values: dict[int, Any] = {}
 
     @property
     def address(self) -> str:
@@ -130,7 +132,10 @@ class Hub:
 
     def _accept(self) -> None:
         while not self._closing:
-            connection = self._listener.accept()
+            try:
+                connection = self._listener.accept()
+            except (EOFError, OSError, AuthenticationError):  # its process ended meanwhile
+                continue
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -148,14 +153,14 @@ class Hub:
             except BaseException as error:  # noqa: BLE001 - it is raised again in the main thread
                 self._failures.append(error)
             else:
-                self.value = value if rank == 0 else self.value
+                self.values[rank] = value
 
 
 @contextmanager
 def _settings(hub: Hub, processes: int) -> Iterator[None]:
     """Set, for the processes, the variables that they inherit."""
     mine = {
-        LAUNCHER: f"{hub.key.hex()} {hub.address}",
+        LAUNCHER: f"{os.getpid()} {hub.key.hex()} {hub.address}",
         "OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // processes)),
     }
     before = {name: os.environ.get(name) for name in mine}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -59,8 +59,9 @@ class RemoteReporter(Reporter):
         self.send(END)
 
     def send(self, *message: Any) -> None:
-        """Send a message for :func:`replay`."""
-        send(self.connection, *message)
+        """Send a message for :func:`replay`; if nobody is left to read it, the run is stopping."""
+        with suppress(OSError):
+            send(self.connection, *message)
 
 
 class _RemoteTraining(TrainingReport):

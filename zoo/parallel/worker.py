@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
@@ -28,10 +29,12 @@ from zoo.progress import Reporter
 from zoo.support import signals
 
 LAUNCHER = "ZOO_LAUNCHER"
-"""The variable with the address and the key of the process that waits for this one's result."""
+"""The variable with the number, key and address of the process that waits for this one's result."""
 
 _PATIENCE = timedelta(hours=6)
 """With another process, which may be measuring; one that has ended is noticed at once."""
+
+_TO_START = timedelta(minutes=10)
 
 _LOOK = 0.5  # seconds between two looks whether the launcher is still there
 _GRACE = 60.0  # seconds to save in after it has gone
@@ -39,16 +42,20 @@ _GRACE = 60.0  # seconds to save in after it has gone
 
 def main() -> None:
     """Do this process's part of the work that the launcher sends."""
-    key, address = os.environ.pop(LAUNCHER).split(" ", 1)
-    connection = Client(address, authkey=bytes.fromhex(key))
-    send(connection, int(os.environ["RANK"]), os.getpid())
-    function, arguments = receive(connection)
+    launcher, key, address = os.environ[LAUNCHER].split(" ", 2)
+    _watch(int(launcher))
     signals.end_as_ctrl_c_does()
+    try:
+        connection = Client(address, authkey=bytes.fromhex(key))
+        send(connection, int(os.environ["RANK"]), os.getpid())
+        function, arguments = receive(connection)
+    except (EOFError, OSError, AuthenticationError, KeyboardInterrupt):  # the launcher is gone
+        sys.exit(1)
     try:
         with joined() as ranks:
             reporter = RemoteReporter(connection) if ranks.first else Reporter(quiet=True)
             value = function(*arguments, ranks, reporter)
-            send(connection, "done", value if ranks.first else None)
+            send(connection, "done", value)
     except BaseException as error:  # noqa: BLE001 - the launcher decides what to do about it
         _send_failure(connection, error)
         sys.exit(1)
@@ -66,13 +73,14 @@ def joined(wanted: int = 1) -> Iterator[Ranks]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if wanted not in (1, size):
         raise UserError(f"train.processes={wanted}, but {size} were started; leave it out")
-    threading.Thread(target=_watch_launcher, args=(os.getppid(),), daemon=True).start()
+    if LAUNCHER not in os.environ:
+        _watch(os.getppid())
     if rank:
         warnings.simplefilter("ignore")  # the first process gives them
     if size == 1:
         yield Ranks()
         return
-    store, *_ = next(rendezvous("env://", timeout=_PATIENCE))
+    store, *_ = next(rendezvous("env://", timeout=_TO_START))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
     try:
@@ -92,13 +100,17 @@ def _is_first_to_fail(store: Any) -> bool:
     return True
 
 
-def _watch_launcher(launcher: int) -> None:
+def _watch(launcher: int) -> None:
     """Stop as at Ctrl-C when the launcher is gone, and end the process if that takes too long."""
-    while os.getppid() == launcher:
-        time.sleep(_LOOK)
-    _thread.interrupt_main(signal.SIGTERM)
-    time.sleep(_GRACE)
-    os._exit(1)
+
+    def wait() -> None:
+        while os.getppid() == launcher:
+            time.sleep(_LOOK)
+        _thread.interrupt_main(signal.SIGTERM)
+        time.sleep(_GRACE)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _send_failure(connection: Connection, error: BaseException) -> None:

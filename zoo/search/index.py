@@ -243,6 +243,7 @@ def build(
     device: str = "auto",
     batch_size: Count | None = None,
     max_pixels: Count = MAX_PIXELS,
+    processes: Count = 1,
     reporter: Reporter | None = None,
 ) -> Index:
     """Build an index of a folder of images.
@@ -257,6 +258,7 @@ def build(
         device: auto, cpu, mps, cuda, or one of several GPUs, such as cuda:0.
         batch_size: images in a batch.
         max_pixels: images with more pixels are skipped.
+        processes: that share the embedding of the images.
         reporter: where progress is reported.
 
     Raises:
@@ -269,7 +271,12 @@ def build(
     faiss.module("an index")
     model = run if isinstance(run, Trained) else load(run, device)
     found = embed_folder(
-        model, images, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+        model,
+        images,
+        batch_size=batch_size,
+        max_pixels=max_pixels,
+        processes=processes,
+        reporter=reporter,
     )
     report_unreadable(found, reporter)
     chosen: Kind = kind_for(len(found.names)) if kind == "auto" else kind  # type: ignore[assignment]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -71,12 +72,18 @@ def embed_folder(
     *,
     batch_size: int | None = None,
     max_pixels: int = MAX_PIXELS,
+    processes: int = 1,
     reporter: Reporter | None = None,
 ) -> Gathered:
     """Return the embeddings of all images in a folder, see :meth:`Trained.embed_folder`."""
     reporter = reporter or Reporter()
     root, names = images_of(folder)
-    found = embed_files(
+    embed: Callable[..., Gathered] = embed_files
+    if processes > 1:
+        from zoo.trained import processes as several
+
+        embed = partial(several.embed_files, min(processes, len(names)))
+    found = embed(
         model, root, names, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
     )
     if not found.names:

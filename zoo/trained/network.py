@@ -20,6 +20,7 @@ from zoo.data import splits
 from zoo.data.decoding import MAX_PIXELS
 from zoo.data.pipeline import evaluation_batches
 from zoo.errors import UserError
+from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
 from zoo.runs.folder import CONFIG, EMBEDDINGS, RunFolder
 from zoo.runs.plugins import check_there
@@ -111,6 +112,7 @@ class Trained:
         *,
         batch_size: Count | None = None,
         max_pixels: Count = MAX_PIXELS,
+        processes: Count = 1,
         reporter: Reporter | None = None,
     ) -> Gathered:
         """Return the embeddings of all images in a folder and in its folders, by name.
@@ -122,13 +124,20 @@ class Trained:
             folder: names are paths within it, with ``/``, sorted.
             batch_size: images at a time; by default as many as for the test.
             max_pixels: larger images are left out, as a small file can take all of the memory.
+            processes: that share the images; each loads the network, on a GPU of its own if the
+                network is on one.
             reporter: shows progress; by default on stderr.
 
         Raises:
             UserError: if the folder does not exist, or no image in it can be read.
         """
         return files.embed_folder(
-            self, folder, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
+            self,
+            folder,
+            batch_size=batch_size,
+            max_pixels=max_pixels,
+            processes=processes,
+            reporter=reporter,
         )
 
     @checked
@@ -172,10 +181,11 @@ class Trained:
         return splits.build_dataset(self.config, "test")
 
     @checked
-    def embed_test(self, reporter: Reporter | None = None) -> Embedded:
+    def embed_test(self, reporter: Reporter | None = None, *, processes: Count = 1) -> Embedded:
         """Return the embeddings of the test split, with which the run was measured.
 
-        They are read from the run's folder, or computed and saved there.
+        They are read from the run's folder, or computed, by several processes if asked for, and
+        saved there.
 
         Raises:
             UserError: if the images are missing or have changed.
@@ -188,9 +198,20 @@ class Trained:
         kept = _read(self.folder.path / EMBEDDINGS, key, (len(dataset), self.embedding_size))
         labels = np.asarray(dataset.labels, np.int64)
         if kept is None:
-            kept = self._embed(dataset, 0, reporter).cpu().numpy()
+            if processes > 1:
+                from zoo.trained.processes import embed_test
+
+                kept = embed_test(processes, self, reporter)
+            else:
+                kept = self._embed(dataset, 0, reporter).cpu().numpy()
             self._keep(kept, key)
         return Embedded(kept, labels)
+
+    def embed_share_of_test(self, ranks: Ranks, reporter: Reporter) -> NDArray[np.float32]:
+        """Return the embeddings of this process's share of the test split."""
+        (dataset,) = splits.decoded(self.config, [self.test_split()], reporter)
+        mine = ranks.share(len(dataset))
+        return self._embed(dataset, 0, reporter, share=mine).cpu().numpy()
 
     def _embed(
         self,
@@ -198,20 +219,28 @@ class Trained:
         workers: int,
         reporter: Reporter,
         batch_size: int | None = None,
+        share: slice | None = None,
     ) -> torch.Tensor:
-        """Return the embeddings (N, d) of a data set in its order, as the run compares them."""
+        """Return the embeddings (N, d) of a data set, or of a share of it, in its order.
+
+        They are as the run compares them.
+        """
         size = batch_size or self.config.evaluate.batch_size
+        start, stop = (0, len(dataset)) if share is None else (share.start, share.stop)
         batches = evaluation_batches(
             dataset,
             self.config.images,
             batch_size=size,
+            start=start,
+            stop=stop,
             workers=workers,
             device=self.device,
         )
-        total = -(-len(dataset) // size)
+        total = -(-(stop - start) // size)
         with torch.inference_mode():
             tracked = reporter.track(batches, total, "embedding")
-            found = torch.cat([self._as_searched(images) for images in tracked])
+            nothing = torch.empty(0, self.embedding_size, device=self.device)
+            found = torch.cat([nothing, *(self._as_searched(images) for images in tracked)])
         files.check_finite(self.folder.path, found.cpu().numpy(), "image {}".format)
         return found
 
