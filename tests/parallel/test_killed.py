@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes by /proc"),
     pytest.mark.usefixtures("few_glyphs"),
 ]
-KILLS = int(os.environ.get("ZOO_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("ZOO_TEST_KILLS", "3"))
 SETTINGS = ("train.processes=2", "train.iterations=80", "train.precision=fp32")
 
 

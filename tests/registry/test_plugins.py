@@ -91,6 +91,7 @@ def test_the_table_of_losses_tells_what_a_plugin_says_of_itself(installed):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_glyphs")
 def test_show_and_run_a_plugin(installed, tmp_path):
     done = installed("show", "losses", "strange")
     assert "weight" in done.stdout

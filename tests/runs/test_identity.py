@@ -375,9 +375,9 @@ import os, signal, sys
 from zoo import runner
 from zoo.progress import Reporter
 class Stops(Reporter):
-    def training(self, start, total):
+    def training(self, start, *rest):
         os.kill(os.getpid(), signal.SIGTERM) if {stop} and not start else None
-        return super().training(start, total)
+        return super().training(start, *rest)
 try:
     print(runner.run("ice_glyphs", sys.argv[1:], reporter=Stops(quiet=False))["hardware"])
 except runner.InterruptedRunError as error:
@@ -386,7 +386,9 @@ except runner.InterruptedRunError as error:
 
 
 def train(folder, threads, stop=False):
-    settings = ("train.iterations=12", "train.checkpoint_every=4", "device=cpu", f"output={folder}")
+    small = ("model.backbone.width=8", "sampler.classes=8", "evaluate.batch_size=64")
+    length = ("train.iterations=12", "train.checkpoint_every=4")
+    settings = (*small, *length, "device=cpu", f"output={folder}")
     code = STOPPED.format(stop=stop)
     done = subprocess.run(
         [sys.executable, "-c", code, *settings],
@@ -399,6 +401,7 @@ def train(folder, threads, stop=False):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_glyphs")
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core has one thread")
 def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path):
     assert "'threads': 2" in train(tmp_path / "whole", 2)
