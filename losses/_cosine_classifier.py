@@ -11,10 +11,10 @@ from torch.func import functional_call
 
 from ._adapter import PMLLoss
 from ._classes import check_classes
-from ._shared import Loss, unit
+from ._shared import Loss, OfImages, unit
 
 
-class CosineClassifier(Loss):
+class CosineClassifier(OfImages, Loss):
     """A loss on the cosines of embeddings and learned weights, one weight for each class.
 
     Args:

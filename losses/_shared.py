@@ -77,10 +77,10 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
         if indices_tuple is not None:
             indices_tuple = tuple(part.to(embeddings.device).long() for part in indices_tuple)
         with full_float32(embeddings.device):
-            x, one = _only_finite(upcast(embeddings))
+            x, one = only_finite(upcast(embeddings))
             gallery = None
             if ref_emb is not None:
-                gallery, one_too = _only_finite(ref_emb.to(x.dtype))
+                gallery, one_too = only_finite(ref_emb.to(x.dtype))
                 one = one * one_too
             if not len(x) or (gallery is not None and not len(gallery)):
                 return x[:0].sum() * one
@@ -118,7 +118,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
         """Return the scalar loss; ``ref_emb is embeddings`` when there is no gallery."""
 
 
-def _only_finite(x: Tensor) -> tuple[Tensor, Tensor]:
+def only_finite(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return x with 0 in place of numbers that are not finite, and 1, or NaN if there were any.
 
     Multiplied by the latter, a loss is unchanged or NaN. The formulas cannot do this: a mask, a
@@ -129,6 +129,72 @@ def _only_finite(x: Tensor) -> tuple[Tensor, Tensor]:
         return x, x.new_ones(())
     fine = x.isfinite()
     return x.masked_fill(~fine, 0), torch.where(fine.all(), x.new_ones(()), torch.nan)
+
+
+class Mean(NamedTuple):
+    """A mean whose parts can be computed apart: the total of what counts, and how many count."""
+
+    total: Tensor
+    number: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> Mean:
+        """Return the mean of all values."""
+        return cls(values.sum(), values.new_full((), values.numel()))
+
+    @classmethod
+    def where(cls, valid: Tensor, values: Tensor) -> Mean:
+        """Return the mean of the valid values; without any it is 0, with a graph."""
+        return cls(torch.where(valid, values, 0).sum(), valid.sum().to(values.dtype))
+
+
+class AnchorLoss(Loss):
+    """A loss that is a sum of means over anchors, so that several processes can share them.
+
+    The subclass writes only :meth:`terms`.
+    """
+
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
+        """Return the sum of the means."""
+        pairs = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        means = self.terms(embeddings, ref_emb, pairs)
+        return torch.stack([total / number.clamp_min(1) for total, number in means]).sum()
+
+    def part(self, embeddings: Tensor, labels: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Return what some anchors add to the loss of a batch: totals (k,) and counts (k,).
+
+        Added up over parts that have each anchor once, they are the loss of the batch,
+        ``(totals / counts).sum()``, where a count of 0 divides by 1.
+        """
+        with full_float32(embeddings.device):
+            x, one = only_finite(upcast(embeddings))
+            labels = labels.long()
+            same = labels[rows, None] == labels
+            positive = same.clone()
+            positive.diagonal(rows.start).fill_(False)
+            totals, counts = zip(*self.terms(x[rows], x, Masks(positive, ~same)), strict=True)
+            return torch.stack(totals) * one, torch.stack(counts)
+
+    @abstractmethod
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
+        """Return the means over anchors (n, d); ``gallery is anchors`` if there is no other."""
+
+
+class OfImages:
+    """Mixed into a loss that is a mean over the images, each compared only with its own weights."""
+
+    def part(self: Any, embeddings: Tensor, labels: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Return what some images add to the loss of a batch, see :meth:`AnchorLoss.part`."""
+        mine = embeddings[rows]
+        count = upcast(mine).new_full((1,), len(mine))
+        return self(mine, labels[rows]).reshape(1) * count, count
 
 
 class Unit(NamedTuple):

@@ -8,9 +8,10 @@ from pytorch_metric_learning.losses import CosFaceLoss as PMLCosFaceLoss
 
 from ._cosine_classifier import PMLClassifier
 from ._require import require_not_negative, require_positive
+from ._shared import OfImages
 
 
-class AMSoftmaxLoss(PMLClassifier):
+class AMSoftmaxLoss(OfImages, PMLClassifier):
     """Classify by cosines with an additive margin: CosFace's loss at this paper's scale.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes, s the scale and

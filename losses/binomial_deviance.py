@@ -8,11 +8,11 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._neighbours import mean_where, softplus
-from ._shared import Loss, masks, unit
+from ._neighbours import softplus
+from ._shared import AnchorLoss, Masks, Mean, unit
 
 
-class BinomialDevianceLoss(Loss):
+class BinomialDevianceLoss(AnchorLoss):
     """Push cosines of positives above beta and those of negatives below it, softly.
 
     With s the cosines, over all positive and all negative pairs of the batch::
@@ -54,19 +54,11 @@ class BinomialDevianceLoss(Loss):
         self.beta = beta
         self.negative_cost = negative_cost
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the sum of the two means."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        f = unit(embeddings)
-        g = f if ref_emb is embeddings else unit(ref_emb)
+        positive, negative = pairs
+        f = unit(anchors)
+        g = f if gallery is anchors else unit(gallery)
         above = self.alpha * (f @ g.T - self.beta)
-        pull = mean_where(softplus(-above), positive)
-        push = mean_where(softplus(self.negative_cost * above), negative)
-        return pull + push
+        pull, push = softplus(-above), softplus(self.negative_cost * above)
+        return [Mean.where(positive, pull), Mean.where(negative, push)]

@@ -11,12 +11,12 @@ from torch import Tensor
 from zoo.errors import UserError
 
 from ._require import require_positive
-from ._shared import Loss, masks, unit
+from ._shared import AnchorLoss, Masks, Mean, unit
 
 _NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
-class CircleLoss(Loss):
+class CircleLoss(AnchorLoss):
     """Weigh each similarity by how far it is from where it should be.
 
     With S the cosines, P(a) and Q(a) the positives and negatives of anchor a, and m the margin::
@@ -59,26 +59,18 @@ class CircleLoss(Loss):
         self.m = m
         self.gamma = gamma
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors that have a positive and a negative."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        f = unit(embeddings)
-        cosines = f @ (f if ref_emb is embeddings else unit(ref_emb)).T
+        positive, negative = pairs
+        f = unit(anchors)
+        cosines = f @ (f if gallery is anchors else unit(gallery)).T
         fixed = cosines.detach()
         to_positives = (1 + self.m - fixed).clamp_min(0) * (1 - self.m - cosines)
         to_negatives = (fixed + self.m).clamp_min(0) * (cosines - self.m)
         of_positives = torch.where(positive, self.gamma * to_positives, _NOTHING).logsumexp(1)
         of_negatives = torch.where(negative, self.gamma * to_negatives, _NOTHING).logsumexp(1)
         valid = positive.any(1) & negative.any(1)
-        terms = torch.where(valid, -F.logsigmoid(-of_positives - of_negatives), 0)
-        return terms.sum() / valid.sum().clamp_min(1)
+        return [Mean.where(valid, -F.logsigmoid(-of_positives - of_negatives))]
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the gradient with constant weights, from loops over the anchors, in float64.

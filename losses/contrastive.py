@@ -7,10 +7,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from ._require import require_positive
-from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
+from ._shared import AnchorLoss, Masks, Mean, safe_sqrt, unit, unit_distances
 
 
-class ContrastiveLoss(Loss):
+class ContrastiveLoss(AnchorLoss):
     """Pull positives together, and push negatives apart up to a margin.
 
     With D the Euclidean distances of the L2-normalised embeddings, P and Q the positive and
@@ -50,20 +50,11 @@ class ContrastiveLoss(Loss):
         require_positive(margin=margin)
         self.margin = margin
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the sum of both means."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        f = unit(embeddings)
-        squared = unit_distances(f, f if ref_emb is embeddings else unit(ref_emb))
+        positive, negative = pairs
+        f = unit(anchors)
+        squared = unit_distances(f, f if gallery is anchors else unit(gallery))
         short = (self.margin - safe_sqrt(squared)).clamp_min(0)
         near = negative & (short > 0)
-        pulled = (squared * positive).sum() / positive.sum().clamp_min(1)
-        pushed = (short.square() * near).sum() / near.sum().clamp_min(1)
-        return (pulled + pushed) / 2
+        return [Mean.where(positive, squared / 2), Mean.where(near, short.square() / 2)]

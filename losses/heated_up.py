@@ -8,9 +8,10 @@ from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
 
 from ._cosine_classifier import PMLClassifier
 from ._require import require_positive
+from ._shared import OfImages
 
 
-class HeatedUpLoss(PMLClassifier):
+class HeatedUpLoss(OfImages, PMLClassifier):
     """Classify by cosines, at a scale to be lowered in stages, which heats up the softmax.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes and alpha the

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.errors import UserError
+from zoo.support.precision import full_float32, upcast
 
-from ._shared import Loss, mask_of, unit_sphere
+from ._shared import Loss, mask_of, only_finite, unit_sphere
 
 _FAR = 1e30
 _MOST_SCALE = 1e9  # far below _FAR, and larger than any useful scale
@@ -95,12 +96,34 @@ class ICELoss(Loss):
         alone = ref_emb is embeddings
         shape = (len(embeddings), len(ref_emb))
         pairs = _Pairs(shape, labels, ref_labels, indices_tuple, exclude_self=alone)
-        block = self.block or max(1, _BLOCK_ELEMENTS // max(1, len(ref_emb)))
+        rows = slice(0, len(embeddings))
+        total, count = self._total(embeddings, None if alone else ref_emb, pairs, rows)
+        return total / count.clamp_min(1)
+
+    def part(self, embeddings: Tensor, labels: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+        """Return what some anchors add to the loss of a batch, see :meth:`AnchorLoss.part`."""
+        with full_float32(embeddings.device):
+            x, one = only_finite(upcast(embeddings))
+            pairs = _Pairs((len(x), len(x)), labels, labels, None, exclude_self=True)
+            total, count = self._total(x, None, pairs, rows, _counts(labels))
+            return (total * one).reshape(1), count.reshape(1)
+
+    def _total(
+        self,
+        embeddings: Tensor,
+        gallery: Tensor | None,
+        pairs: _Pairs,
+        rows: slice,
+        counts: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sum of -log p(i|a) of some anchors, and the number of its terms."""
+        others = embeddings if gallery is None else gallery
+        block = self.block or max(1, _BLOCK_ELEMENTS // max(1, len(others)))
         gradient = (self.scale, self.reweight, self.anchor_gradient)
-        result: Tensor = _InstanceCrossEntropy.apply(
-            embeddings, None if alone else ref_emb, pairs, block, *gradient
+        total, count = _InstanceCrossEntropy.apply(
+            embeddings, gallery, pairs, rows, counts, block, *gradient
         )
-        return result
+        return total, count
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor | None:
         """Return Eq. 13 to 15 in plain loops, in float64; None if it is the value's derivative.
@@ -165,8 +188,19 @@ class _Pairs:
         return positive, no_negative
 
 
+def _counts(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many positive pairs and how many anchors of a batch count."""
+    of_own = (labels[:, None] == labels).sum(1)
+    counts = (of_own > 1) & (of_own < len(labels))
+    return ((of_own - 1) * counts).sum(), counts.sum()
+
+
 class _InstanceCrossEntropy(torch.autograd.Function):
-    """The value, with a separate gradient: for N_c > 2 it is not the derivative of any scalar."""
+    """The sum of -log p and the number of terms, with a separate gradient.
+
+    For N_c > 2 it is not the derivative of any scalar. It is scaled so that the mean has the right
+    one. ``counts`` are the pairs and anchors of the batch, if ``rows`` are not all anchors.
+    """
 
     @staticmethod
     def forward(
@@ -174,23 +208,25 @@ class _InstanceCrossEntropy(torch.autograd.Function):
         embeddings: Tensor,
         ref_emb: Tensor | None,
         pairs: _Pairs,
+        of: slice,
+        counts: tuple[Tensor, Tensor] | None,
         block: int,
         scale: float,
         reweight: bool,
         anchor_gradient: bool,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         anchors = unit_sphere(embeddings)
         gallery = anchors if ref_emb is None else unit_sphere(ref_emb)
         to_gallery = torch.zeros_like(gallery.f)
         to_anchors = to_gallery if ref_emb is None else torch.zeros_like(anchors.f)
         total, n_pairs, n_anchors = anchors.f.new_zeros(3).unbind()
-        for start in range(0, len(embeddings), block):
-            rows = slice(start, start + block)
+        for start in range(of.start, of.stop, block):
+            rows = slice(start, min(start + block, of.stop))
             logits = (anchors.f[rows] @ gallery.f.T).mul_(scale)
-            masks = pairs.rows(start, start + block, logits.dtype)
+            masks = pairs.rows(rows.start, rows.stop, logits.dtype)
             matched = _match(logits, *masks, reweight)
             weights = matched.weights
-            if anchor_gradient and ref_emb is None and block >= len(embeddings):
+            if anchor_gradient and ref_emb is None and rows == slice(0, len(embeddings)):
                 weights = weights + weights.T  # one product for both ends of each pair
             elif anchor_gradient:
                 to_anchors[rows] += weights @ gallery.f
@@ -198,19 +234,23 @@ class _InstanceCrossEntropy(torch.autograd.Function):
             total = total + matched.total
             n_pairs = n_pairs + matched.pairs
             n_anchors = n_anchors + matched.anchors
-        n_pairs, n_anchors = n_pairs.clamp_min(1), n_anchors.clamp_min(1)
-        # d/dS of the mean of -log p is s times its weights; the paper's weights are used unchanged.
-        share = 0.5 / n_anchors if reweight else scale / n_pairs
+        all_pairs, all_anchors = (n_pairs, n_anchors) if counts is None else counts
+        # d/dS of the sum of -log p is s times its weights; the paper's weights, which belong to the
+        # mean, are used unchanged.
+        share = n_pairs.new_full((), scale)
+        if reweight:
+            share = 0.5 * all_pairs.clamp_min(1) / all_anchors.clamp_min(1)
         to_embeddings = anchors.pull_back(to_anchors, share)
         to_ref = None if ref_emb is None else gallery.pull_back(to_gallery, share)
         ctx.save_for_backward(to_embeddings, to_ref)
-        return total / n_pairs
+        ctx.mark_non_differentiable(n_pairs)
+        return total, n_pairs
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         to_embeddings, to_ref = ctx.saved_tensors
-        return grad * to_embeddings, None if to_ref is None else grad * to_ref, *[None] * 5
+        return grad * to_embeddings, None if to_ref is None else grad * to_ref, *[None] * 7
 
 
 class _Matched(NamedTuple):

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._require import require_positive
-from ._shared import Loss, masks, unit
+from ._shared import AnchorLoss, Masks, Mean, unit
 
 _NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
-class MultiSimilarityLoss(Loss):
+class MultiSimilarityLoss(AnchorLoss):
     """Weigh each pair by its own similarity and by that of the other pairs of its anchor.
 
     With S the cosines, P(a) and Q(a) the positives and negatives of anchor a::
@@ -57,22 +57,14 @@ class MultiSimilarityLoss(Loss):
         self.beta = beta
         self.base = base
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        f = unit(embeddings)
-        above = f @ (f if ref_emb is embeddings else unit(ref_emb)).T - self.base
-        return (
-            _soft_sum(-self.alpha * above, positive) / self.alpha
-            + _soft_sum(self.beta * above, negative) / self.beta
-        ).mean()
+        positive, negative = pairs
+        f = unit(anchors)
+        above = f @ (f if gallery is anchors else unit(gallery)).T - self.base
+        pull = _soft_sum(-self.alpha * above, positive) / self.alpha
+        push = _soft_sum(self.beta * above, negative) / self.beta
+        return [Mean.of(pull + push)]
 
 
 def _soft_sum(x: Tensor, mask: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._require import require_positive
-from ._shared import Loss, masks
+from ._shared import AnchorLoss, Masks, Mean
 
 _NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
-class NCALoss(Loss):
+class NCALoss(AnchorLoss):
     """Raise the probability that a neighbour drawn at random is of the same class.
 
     With D the squared Euclidean distances of the unnormalised embeddings, P(a) the positives of
@@ -56,21 +56,14 @@ class NCALoss(Loss):
         require_positive(scale=scale)
         self.scale = scale
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean of -log p over the anchors that have a positive."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        positive, negative = pairs
         # Distances by products would be off by 1e-3 of the length for similar images.
-        distance = torch.cdist(embeddings, ref_emb, compute_mode="donot_use_mm_for_euclid_dist")
+        distance = torch.cdist(anchors, gallery, compute_mode="donot_use_mm_for_euclid_dist")
         logits = -self.scale * distance.square()
         to_positives = torch.where(positive, logits, _NOTHING).logsumexp(1)
         to_negatives = torch.where(negative, logits, _NOTHING).logsumexp(1)
         valid = positive.any(1)
         nll = -F.logsigmoid(to_positives - to_negatives)
-        return torch.where(valid, nll, 0).sum() / valid.sum().clamp_min(1)
+        return [Mean.where(valid, nll)]

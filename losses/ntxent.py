@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ._require import require_positive
-from ._shared import Loss, masks, unit
+from ._shared import AnchorLoss, Masks, Mean, unit
 
 _NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
-class NTXentLoss(Loss):
+class NTXentLoss(AnchorLoss):
     """Match every positive against all negatives of its anchor, by cross entropy at a temperature.
 
     With S the cosines, P(a) and Q(a) the positives and negatives of anchor a, and t the
@@ -55,19 +55,12 @@ class NTXentLoss(Loss):
         require_positive(temperature=temperature)
         self.temperature = temperature
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean of -log p over the positive pairs."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        f = unit(embeddings)
-        logits = f @ (f if ref_emb is embeddings else unit(ref_emb)).T / self.temperature
+        positive, negative = pairs
+        f = unit(anchors)
+        logits = f @ (f if gallery is anchors else unit(gallery)).T / self.temperature
         to_negatives = torch.where(negative, logits, _NOTHING).logsumexp(1, keepdim=True)
         valid = positive & negative.any(1, keepdim=True)
         nll = -F.logsigmoid(logits - to_negatives)
-        return torch.where(valid, nll, 0).sum() / valid.sum().clamp_min(1)
+        return [Mean.where(valid, nll)]

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from zoo.errors import UserError
 
 from ._classes import check_classes
-from ._shared import Loss, unit, unit_distances
+from ._shared import Loss, OfImages, unit, unit_distances
 
 _NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
-class ProxyNCALoss(Loss):
+class ProxyNCALoss(OfImages, Loss):
     """Bring an image near the learned proxy of its class and away from all other proxies.
 
     With D the squared Euclidean distances between L2-normalised embeddings and L2-normalised

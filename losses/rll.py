@@ -9,12 +9,12 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
+from ._shared import AnchorLoss, Masks, Mean, safe_sqrt, unit, unit_distances
 
 _NOTHING = -1e30  # its exponential is 0, and every number stays finite
 
 
-class RLLoss(Loss):
+class RLLoss(AnchorLoss):
     """Pull positives into a sphere around the query, push negatives beyond a larger one.
 
     With d the Euclidean distances of the L2-normalised embeddings, for a query a, its positives
@@ -81,26 +81,19 @@ class RLLoss(Loss):
         self.balance = balance
         self.query_gradient_only = query_gradient_only
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the queries."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        queries = unit(embeddings)
-        gallery = queries if ref_emb is embeddings else unit(ref_emb)
+        positive, negative = pairs
+        queries = unit(anchors)
+        others = queries if gallery is anchors else unit(gallery)
         if self.query_gradient_only:
-            gallery = gallery.detach()
-        distance = safe_sqrt(unit_distances(queries, gallery))
+            others = others.detach()
+        distance = safe_sqrt(unit_distances(queries, others))
         too_far = distance - (self.alpha - self.margin)
         too_near = self.alpha - distance
         pull = _weighted(too_far, positive, self.temperature_pos)
         push = _weighted(too_near, negative, self.temperature_neg)
-        return (pull + self.balance * push).mean()
+        return [Mean.of(pull + self.balance * push)]
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the paper's gradient, query by query, in loops."""

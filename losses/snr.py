@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ._require import require_not_negative, require_positive
-from ._shared import Loss, masks
+from ._shared import AnchorLoss, Masks, Mean
 
 _FLAT = 1e-12  # of a squared length: below, a variance is rounding in float32
 
 
-class SNRLoss(Loss):
+class SNRLoss(AnchorLoss):
     """Treat the difference from the anchor as noise, and compare its variance with the anchor's.
 
     With var the variance over the entries of a vector, P and Q the positive and negative pairs, and
@@ -65,25 +65,17 @@ class SNRLoss(Loss):
         self.margin = margin
         self.zero_mean_weight = zero_mean_weight
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return both means and the term of the entries' sums."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        x = embeddings - embeddings.mean(1, keepdim=True)
-        gallery = x if ref_emb is embeddings else ref_emb - ref_emb.mean(1, keepdim=True)
+        positive, negative = pairs
+        x = anchors - anchors.mean(1, keepdim=True)
+        others = x if gallery is anchors else gallery - gallery.mean(1, keepdim=True)
         signal = x.square().sum(1, keepdim=True)
-        varies = signal > _FLAT * embeddings.square().sum(1, keepdim=True)
+        varies = signal > _FLAT * anchors.square().sum(1, keepdim=True)
         # Distances by products would be off by 1e-3 of the length for similar images.
-        noise = torch.cdist(x, gallery, compute_mode="donot_use_mm_for_euclid_dist").square()
+        noise = torch.cdist(x, others, compute_mode="donot_use_mm_for_euclid_dist").square()
         distance = noise / torch.where(varies, signal, 1)
         short = (self.margin - distance).clamp_min(0)
         positive, near = positive & varies, negative & varies & (short > 0)
-        pulled = torch.where(positive, distance, 0).sum() / positive.sum().clamp_min(1)
-        pushed = torch.where(near, short, 0).sum() / near.sum().clamp_min(1)
-        return pulled + pushed + self.zero_mean_weight * embeddings.sum(1).abs().mean()
+        sums = self.zero_mean_weight * anchors.sum(1).abs()
+        return [Mean.where(positive, distance), Mean.where(near, short), Mean.of(sums)]

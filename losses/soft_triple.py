@@ -12,10 +12,10 @@ from zoo.errors import UserError
 
 from ._classes import check_classes
 from ._require import require_not_negative, require_positive
-from ._shared import Loss, safe_sqrt, unit
+from ._shared import Loss, OfImages, safe_sqrt, unit
 
 
-class SoftTripleLoss(Loss):
+class SoftTripleLoss(OfImages, Loss):
     """Classify by cosines to several learned centres of each class.
 
     With f the L2-normalised embeddings, w_c^k the L2-normalised K centres of class c, and T the

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ._require import require_positive
-from ._shared import Loss, masks, unit
+from ._shared import AnchorLoss, Masks, Mean, unit
 
 _NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
 
-class SupConLoss(Loss):
+class SupConLoss(AnchorLoss):
     """Raise the mean log-probability of all positives of an anchor among all other images.
 
     With S the cosines, P(a) the positives of anchor a, A(a) all positives and negatives, and t the
@@ -51,19 +51,12 @@ class SupConLoss(Loss):
         require_positive(temperature=temperature)
         self.temperature = temperature
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors that have a positive and a negative."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        f = unit(embeddings)
-        logits = f @ (f if ref_emb is embeddings else unit(ref_emb)).T / self.temperature
+        positive, negative = pairs
+        f = unit(anchors)
+        logits = f @ (f if gallery is anchors else unit(gallery)).T / self.temperature
         to_all = torch.where(positive | negative, logits, _NOTHING).logsumexp(1, keepdim=True)
         nll = torch.where(positive, to_all - logits, 0).sum(1) / positive.sum(1).clamp_min(1)
         valid = positive.any(1) & negative.any(1)
-        return torch.where(valid, nll, 0).sum() / valid.sum().clamp_min(1)
+        return [Mean.where(valid, nll)]

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
+from ._shared import AnchorLoss, Masks, Mean, safe_sqrt, unit, unit_distances
 
 
-class TripletSemihardLoss(Loss):
+class TripletSemihardLoss(AnchorLoss):
     """Push, for every positive pair, the nearest negative that is farther than the positive.
 
     With D the distances of the L2-normalised embeddings, over the ordered positive pairs (a, p)::
@@ -54,25 +54,17 @@ class TripletSemihardLoss(Loss):
         self.margin = margin
         self.squared = squared
 
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
+    def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the positive pairs."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        f = unit(embeddings)
-        distance = unit_distances(f, f if ref_emb is embeddings else unit(ref_emb))
+        positive, negative = pairs
+        f = unit(anchors)
+        distance = unit_distances(f, f if gallery is anchors else unit(gallery))
         if not self.squared:
             distance = safe_sqrt(distance)
         chosen = _semihard(distance.detach(), negative)
         gap = distance - distance.gather(1, chosen) + self.margin
         valid = positive & negative.any(1, keepdim=True)
-        total = torch.where(valid, gap, 0).clamp_min(0).sum()
-        return total / valid.sum().clamp_min(1)
+        return [Mean.where(valid, gap.clamp_min(0))]
 
 
 def _semihard(distance: Tensor, negative: Tensor) -> Tensor:

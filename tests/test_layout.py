@@ -23,8 +23,8 @@ COMPONENTS = ("losses", "miners", "models", "datasets")
 
 LAYERS = {
     "support": "",
-    "registry": "support",
     "parallel": "support",
+    "registry": "parallel support",
     "evaluation": "parallel support",
     "config": "registry evaluation support",
     "checks": "registry evaluation support",

@@ -16,10 +16,10 @@ from zoo.checks import (
     CheckFailedError,
     Subject,
     parametrize_with_checks,
+    running,
     subject,
-    suite,
-    use,
 )
+from zoo.checks.losses import use
 from zoo.losses._shared import Loss, masks, unit
 
 
@@ -281,6 +281,38 @@ class IgnoresMiner(SoundLoss):
         return super().value(embeddings, labels, None, ref_emb, ref_labels)
 
 
+@mutant("check_rows", r"in parts of \[\d+, .*\] images the value is")
+class ForgetsTheOthers(SoundLoss):
+    """Each process takes the mean of its own images alone."""
+
+    def part(self, embeddings, labels, rows):
+        return self(embeddings[rows], labels[rows]).reshape(1), embeddings.new_ones(1)
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_parameters_of_parts_are_compared(scale):
+    class Parts(SoundLoss):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(()))
+
+        def more(self, value, x, labels, cosine):
+            return value * self.weight
+
+        def part(self, embeddings, labels, rows):
+            whole = self(embeddings, labels) * len(labels[rows]) / len(labels)
+            wrong = (scale - 1) * (self.weight - self.weight.detach())
+            return (whole + wrong).reshape(1), embeddings.new_full(
+                (1,), len(labels[rows]) / len(labels)
+            )
+
+    if scale == 1:
+        checks.check_rows(Subject(Parts))
+    else:
+        with pytest.raises(CheckFailedError, match="of its parameter weight the gradient"):
+            checks.check_rows(Subject(Parts))
+
+
 def test_there_is_a_mutant_for_each_check():
     assert set(MUTANTS) == {check.__name__ for check in CHECKS}
 
@@ -348,7 +380,7 @@ def test_what_has_no_meaning_is_refused(check):
 def test_known_faults_of_pml_are_found(name, arguments, check, seen):
     if f"pml.{name}" not in registry.pml_names("losses"):
         pytest.skip("this pytorch-metric-learning is too old to have it")
-    report = suite.run(f"pml.{name}", arguments, only=[f"check_{check}"])
+    report = running.run(f"pml.{name}", arguments, only=[f"check_{check}"])
     assert not report.ok
     (record,) = report.records
     assert record.outcome == "failed"
@@ -379,14 +411,14 @@ def test_expected_failures_are_strict():
             "check_collapsed": "it does not really",
         }
 
-    report = suite.run(Says, only=["check_permutation", "check_collapsed", "check_antipodal"])
+    report = running.run(Says, only=["check_permutation", "check_collapsed", "check_antipodal"])
     outcomes = {record.check: (record.outcome, record.note) for record in report.records}
     assert outcomes["check_permutation"] == ("expected failure", "the first image counts more")
     assert outcomes["check_antipodal"] == ("passed", "")
     assert outcomes["check_collapsed"][0] == "unexpected pass"
     assert not report.ok
     assert list(report.failures) == ["check_collapsed"]
-    assert suite.run(Says, only=["check_permutation"]).ok
+    assert running.run(Says, only=["check_permutation"]).ok
 
 
 def test_what_a_check_does_not_foresee_is_a_failure_and_not_the_end():
@@ -394,7 +426,7 @@ def test_what_a_check_does_not_foresee_is_a_failure_and_not_the_end():
         def double(self):
             raise OSError("stuck")
 
-    first, second = suite.run(CannotMove, only=["check_moves", "check_determinism"]).records
+    first, second = running.run(CannotMove, only=["check_moves", "check_determinism"]).records
     assert (first.check, first.outcome) == ("check_moves", "failed")
     assert "OSError: stuck" in first.note
     assert second.outcome == "passed"
@@ -417,7 +449,7 @@ class Vector(nn.Module):
 
 @pytest.mark.parametrize("loss", [Raises, NotANumber, Vector])
 def test_a_fault_of_all_batches_is_told_once(loss):
-    report = suite.run(loss)
+    report = running.run(loss)
     ((names, note),) = report.faults
     assert list(names) == list(report.failures)
     assert len(names) > 20
@@ -433,7 +465,7 @@ def test_faults_of_a_few_batches_are_told_each():
             same = (x[1:] == x[:1]).all(1).any()
             return value + torch.where(same, torch.nan, 0.0)
 
-    report = suite.run(TwoOnly, only=["check_collapsed", "check_zero_rows", "check_permutation"])
+    report = running.run(TwoOnly, only=["check_collapsed", "check_zero_rows", "check_permutation"])
     assert report.faults == [((name,), note) for name, note in report.failures.items()]
     assert len(report.faults) == 2
 
@@ -443,7 +475,7 @@ def test_an_expected_failure_of_no_check_is_refused():
         expected_failures = {"check_permutatoin": "a slip"}  # noqa: RUF012
 
     with pytest.raises(UserError, match="did you mean check_permutation?"):
-        suite.run(Misspelt, only=["check_memory"])
+        running.run(Misspelt, only=["check_memory"])
 
 
 def test_ids_and_marks_of_pytest():
@@ -466,14 +498,15 @@ def test_ids_and_marks_of_pytest():
 
 def test_checks_are_chosen_by_what_a_loss_says():
     everything = {check.__name__ for check in CHECKS}
-    assert {check.__name__ for check in suite.checks_for("ice")} == everything
-    without = everything - {check.__name__ for check in suite.checks_for(WeightedLoss)}
+    assert {check.__name__ for check in running.checks_for("ice")} == everything
+    without = everything - {check.__name__ for check in running.checks_for(WeightedLoss)}
     assert without == {
         "check_gallery",
         "check_label_values",
         "check_mined",
         "check_relabelling",
         "check_rotation",
+        "check_rows",
         "check_scale_invariance",
     }
 
@@ -483,8 +516,8 @@ def test_all_checks_are_public_and_explained():
         assert check.__name__ in checks.__all__
         assert getattr(checks, check.__name__) is check
         assert check.__doc__
-    assert list(suite.summaries()) == [check.__name__ for check in CHECKS]
-    for summary in suite.summaries().values():
+    assert list(running.summaries()) == [check.__name__ for check in CHECKS]
+    for summary in running.summaries().values():
         assert summary.endswith(".")
         assert "``" not in summary
 
@@ -503,7 +536,7 @@ def test_all_checks_are_public_and_explained():
 )
 def test_what_cannot_be_checked(loss, arguments, message):
     with pytest.raises(UserError, match=message):
-        suite.run(loss, arguments)
+        running.run(loss, arguments)
 
 
 def test_required_arguments_may_be_said_by_the_class():
@@ -549,7 +582,7 @@ def saying(**attributes):
 )
 def test_what_a_loss_says_of_itself_is_checked(loss, message):
     with pytest.raises(UserError, match=message):
-        suite.run(loss)
+        running.run(loss)
 
 
 @pytest.mark.slow
@@ -557,7 +590,7 @@ def test_random_state_is_left_alone():
     torch.manual_seed(5)
     wanted = torch.rand(3)
     torch.manual_seed(5)
-    suite.run(Draws, only=["check_determinism", "check_learning", "check_gradcheck"])
+    running.run(Draws, only=["check_determinism", "check_learning", "check_gradcheck"])
     assert torch.equal(torch.rand(3), wanted)
 
 

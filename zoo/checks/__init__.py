@@ -15,7 +15,8 @@ Optional attributes of the loss decide which checks apply: ``kind``, ``gallery``
 ``normalises``, as in the losses of the zoo; ``random`` if it draws random numbers;
 ``expected_failures`` for checks that it cannot pass by its definition, ``{check: reason}`` (to pass
 one of them is a fault); and a method ``reference_gradient(embeddings, labels)`` if its gradient is
-by definition not the derivative of its value. A class whose constructor requires arguments declares
+by definition not the derivative of its value; and a method ``part(embeddings, labels, rows)`` if
+processes can share its anchors. A class whose constructor requires arguments declares
 some for the checks in ``check_arguments``.
 
 Miners, samplers, backbones and data sets have their own checks, run by the same functions::
@@ -25,17 +26,17 @@ Miners, samplers, backbones and data sets have their own checks, run by the same
 
 They may have ``random``, ``expected_failures`` and ``check_arguments`` too.
 
-- ``suite``: the checks of each kind, and running them
-- ``subject``, ``part``: a loss under check; any other component
-- ``numbers``, ``symmetry``, ``use``: checks of losses
+- ``losses``: checks of losses
 - ``miners``, ``samplers``, ``backbones``, ``datasets``: checks of these
+- ``running``: all checks of a kind, and running them
+- ``subject``, ``part``: a loss under check; any other component
 - ``batches``, ``compare``, ``memory``: batches to check on; comparisons; peak memory
 - ``outcomes``: which checks apply, their outcomes, one pytest id for each
 """
 
 from __future__ import annotations
 
-from zoo.checks.numbers import (
+from zoo.checks.losses.numbers import (
     check_antipodal,
     check_autocast,
     check_collapsed,
@@ -53,27 +54,15 @@ from zoo.checks.numbers import (
     check_unequal_classes,
     check_zero_rows,
 )
-from zoo.checks.outcomes import Check, Outcome, Record, Report
-from zoo.checks.part import Part
-from zoo.checks.subject import CheckFailedError, NotApplicableError, Subject
-from zoo.checks.suite import (
-    CHECKS,
-    CHECKS_OF,
-    checks_for,
-    parametrize_with_checks,
-    records,
-    run,
-    subject_of,
-    summaries,
-)
-from zoo.checks.symmetry import (
+from zoo.checks.losses.rows import check_rows
+from zoo.checks.losses.symmetry import (
     check_label_values,
     check_permutation,
     check_relabelling,
     check_rotation,
     check_scale_invariance,
 )
-from zoo.checks.use import (
+from zoo.checks.losses.use import (
     check_determinism,
     check_gallery,
     check_learning,
@@ -84,6 +73,19 @@ from zoo.checks.use import (
     check_repeated_steps,
     check_state_dict,
 )
+from zoo.checks.outcomes import Check, Outcome, Record, Report
+from zoo.checks.part import Part
+from zoo.checks.running import (
+    CHECKS,
+    CHECKS_OF,
+    checks_for,
+    parametrize_with_checks,
+    records,
+    run,
+    subject_of,
+    summaries,
+)
+from zoo.checks.subject import CheckFailedError, NotApplicableError, Subject
 
 __all__ = [
     "CHECKS",
@@ -122,6 +124,7 @@ __all__ = [
     "check_relabelling",
     "check_repeated_steps",
     "check_rotation",
+    "check_rows",
     "check_scale_invariance",
     "check_state_dict",
     "check_unequal_classes",

@@ -86,12 +86,12 @@ def _check(
     kind: registry.Kind, name: str, arguments: dict[str, Any], only: Sequence[str]
 ) -> Report:
     """Run the checks of one component under a progress bar, and print their outcomes."""
-    from zoo.checks import outcomes, suite
+    from zoo.checks import outcomes, running
     from zoo.support.text import counted
 
-    subject = suite.subject_of(name, arguments, kind)
-    found = suite.records(subject, only)
-    total = len(set(only)) or len(suite.CHECKS_OF[kind])
+    subject = running.subject_of(name, arguments, kind)
+    found = running.records(subject, only)
+    total = len(set(only)) or len(running.CHECKS_OF[kind])
     report = outcomes.Report(subject.name, tuple(Reporter().track(found, total, subject.name)))
     console = stdout()
     table = Table(title=escape(report.name), title_justify="left", title_style="bold", box=None)
@@ -136,8 +136,8 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
 
 def _checks(kind: registry.Kind) -> Table:
     """Return the table of the checks of a kind, in the order in which they are run."""
-    from zoo.checks import suite
+    from zoo.checks import running
 
-    rows = [(name, escape(summary)) for name, summary in suite.summaries(kind).items()]
+    rows = [(name, escape(summary)) for name, summary in running.summaries(kind).items()]
     head = f"what it requires of a {registry.noun_of(kind)}"
     return table_of("checks", ("check", head), rows)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from zoo.errors import UserError, blaming
+from zoo.parallel.ranks import Ranks
 from zoo.registry import contracts
 
 
@@ -39,6 +40,28 @@ def loss_of(
         value: Tensor = loss(embeddings, labels, *mined)
     _check_loss(names[0], value)
     return value, mined[0] if mined else None
+
+
+def part_of(
+    loss: Any, ranks: Ranks, embeddings: Tensor, labels: Tensor, name: str, when: str
+) -> Tensor:
+    """Return what this process's anchors add to the loss of embeddings (N, d).
+
+    ``loss.part(embeddings, labels, rows)`` returns totals (k,) and counts (k,). Added up over all
+    processes, they are the loss, see :func:`sum_of_parts`.
+    """
+    with blaming(f"{name}.part {when}"):
+        totals, counts = loss.part(embeddings, labels, ranks.share(len(labels)))
+    counts = counts.detach().clone()
+    ranks.sum([counts])
+    value = sum_of_parts(totals, counts)
+    _check_loss(name, value)
+    return value
+
+
+def sum_of_parts(totals: Tensor, counts: Tensor) -> Tensor:
+    """Return the sum of means with these totals (k,) and counts (k,); one without any is 0."""
+    return (totals / counts.clamp_min(1)).sum()
 
 
 def _check_loss(name: str, loss: Any) -> None:

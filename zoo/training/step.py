@@ -16,7 +16,7 @@ from zoo.config.schema import Config
 from zoo.data.pipeline import Batch
 from zoo.errors import UserError, blaming
 from zoo.parallel.ranks import Ranks
-from zoo.registry.calling import loss_of
+from zoo.registry.calling import loss_of, part_of
 from zoo.support.randomness import random_state, set_random_state
 from zoo.training.embedder import Embedder
 from zoo.training.meter import Meter
@@ -43,7 +43,7 @@ class Trainer:
         miner: picks pairs or triplets for the loss; None for all.
         precision: fp32, bf16 or fp16, as :func:`choose_precision` returns it.
         ranks: the processes that share each batch. Each embeds its share, and computes the loss of
-            all embeddings.
+            all embeddings, or the part of its own anchors if the loss has a method ``part``.
     """
 
     def __init__(
@@ -59,6 +59,9 @@ class Trainer:
         self.embedder, self.loss, self.miner = embedder, loss, miner
         self.losses = list(loss) if isinstance(loss, nn.ModuleList) else [loss]
         self.ranks, self.seed = ranks or Ranks(), config.seed
+        has_parts = miner is None and all(hasattr(one, "part") for one in self.losses)
+        self.in_parts = has_parts and not self.ranks.alone
+        self._gather = self.ranks.gather_parts if self.in_parts else self.ranks.gather
         self.clip_norm = config.train.clip_norm
         self.chunk_size = config.train.chunk_size
         if self.chunk_size:
@@ -88,7 +91,7 @@ class Trainer:
             embeddings = self._embed(images)
         # The loss and the miner compute in float32, whatever the precision of the network.
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-        embeddings = self.ranks.gather(embeddings, self.ranks.counts(len(labels)))
+        embeddings = self._gather(embeddings, self.ranks.counts(len(labels)))
         levels = self.embedder.levels(embeddings)
         losses = [self._loss(*pair, labels) for pair in zip(self.losses, levels, strict=True)]
         loss = torch.stack([of_level.reshape(()) for of_level in losses])
@@ -99,7 +102,10 @@ class Trainer:
         self._add_gradients()
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip_norm or math.inf)
-        self.meter.update(batch, loss.detach(), norm, check_norm=not self.scaler.is_enabled())
+        loss = loss.detach()
+        if self.in_parts:
+            self.ranks.sum([loss])
+        self.meter.update(batch, loss, norm, check_norm=not self.scaler.is_enabled())
         if self.device.type == "cpu":  # reading the number would make a GPU wait
             self.check()
         self.scaler.step(self.optimizer)
@@ -108,10 +114,10 @@ class Trainer:
         self._set_rates()
 
     def _add_gradients(self) -> None:
-        """Add up the gradients of all processes; those of the loss, equal in all, count once."""
+        """Add up the gradients of all processes; those of a whole loss are equal: count one."""
         if self.ranks.alone:
             return
-        if not self.ranks.first:
+        if not (self.ranks.first or self.in_parts):
             for parameter in self.loss.parameters():
                 if parameter.grad is not None:
                     parameter.grad.zero_()
@@ -134,8 +140,10 @@ class Trainer:
             group["lr"] = rate * factor
 
     def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of one level."""
+        """Return the loss of one level, or the part of it that this process computes."""
         names, when = (self.loss_name, self.miner_name), f"in iteration {self.iteration + 1}"
+        if self.in_parts:
+            return part_of(loss, self.ranks, embeddings, labels, names[0], when)
         return loss_of(loss, self.miner, embeddings, labels, names, when)[0]
 
     def _embed(self, images: Tensor) -> Tensor:

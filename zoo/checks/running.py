@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from zoo.checks import backbones, datasets, miners, numbers, samplers, symmetry, use
+from zoo.checks import backbones, datasets, miners, samplers
+from zoo.checks.losses import numbers, rows, symmetry, use
 from zoo.checks.outcomes import Check, Record, Report, applies, parametrize
 from zoo.checks.outcomes import records as _records
 from zoo.checks.part import Part
@@ -26,7 +27,7 @@ def _checks_in(*modules: Any) -> tuple[Check, ...]:
     )
 
 
-CHECKS: tuple[Check, ...] = _checks_in(numbers, symmetry, use)
+CHECKS: tuple[Check, ...] = _checks_in(numbers, symmetry, use, rows)
 """All checks of losses."""
 
 CHECKS_OF: Mapping[Kind, tuple[Check, ...]] = {
