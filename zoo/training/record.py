@@ -60,7 +60,10 @@ def result_of(
         "precision": experiment.precision,
         "plugins": plugins_of(config),
         "versions": environment.versions(),
-        "hardware": environment.hardware(experiment.device),
+        "hardware": {
+            **environment.hardware(experiment.device),
+            "processes": experiment.ranks.size,
+        },
         "git": environment.git_state(),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
