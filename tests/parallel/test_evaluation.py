@@ -44,6 +44,7 @@ def cases():
 CASES = dict(cases())
 pytestmark = pytest.mark.slow
 PROCESSES = (2, 3)
+PIECE = 7  # a shard passes round in several pieces
 
 
 @pytest.fixture(scope="module", params=PROCESSES)
@@ -53,7 +54,9 @@ def together(request):
         for name, case in CASES.items()
         if len(case.get("cuts", [0] * (request.param + 1))) == request.param + 1
     }
-    return dict(zip(chosen, call(request.param, evaluate, list(chosen.values())), strict=True))
+    return dict(
+        zip(chosen, call(request.param, evaluate, list(chosen.values()), PIECE), strict=True)
+    )
 
 
 @pytest.mark.slow

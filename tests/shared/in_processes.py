@@ -10,6 +10,7 @@ from torch import nn
 import zoo.checks
 from zoo.base import Preprocess
 from zoo.data.pipeline import Batch
+from zoo.evaluation import shards
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.measures import measure
 from zoo.evaluation.recall import ranks as ranks_of
@@ -31,8 +32,9 @@ def part(items, ranks, cuts=None):
     return items[cuts[ranks.rank] : cuts[ranks.rank + 1]]
 
 
-def evaluate(cases, ranks, reporter):
+def evaluate(cases, piece, ranks, reporter):
     """Return ranks, scores at R and NMI of each case, as found by all processes together."""
+    shards._PIECE = piece
     found = []
     for case in cases:
         mine = [part(case[k], ranks, case.get("cuts")) for k in ("embeddings", "labels")]

@@ -15,8 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from zoo.errors import UserError
-from zoo.evaluation.items import Array, Items, arrange, by_class, check_items
+from zoo.evaluation.items import Array, Items, arrange, blocks, by_class, check_items
 from zoo.parallel.ranks import Ranks, talking
+
+_PIECE = 1 << 13  # items of another process that are in memory at a time
 
 
 class Passing(NamedTuple):
@@ -92,28 +94,36 @@ class Shards:
         return self._sides[0].starts[self._ranks.rank]
 
     def others(self, best: Tensor | None = None) -> Iterator[Passing]:
-        """Yield the gallery of each other process as it passes by.
+        """Yield the gallery of each other process as it passes by, a piece at a time.
 
         With ``best``, a number for each query, the queries are the gallery, and their numbers pass
         by with them. Each pair of processes then meets once: one of them compares all of its
         queries with those of the other, or each compares half of them.
         """
-        size, rank, side = self._ranks.size, self._ranks.rank, self._sides[-1]
-        everything = slice(0, len(self.queries.exact))
+        size, rank, counts = self._ranks.size, self._ranks.rank, self._sides[-1].counts
         for step in range(1, size // 2 + 1 if best is not None else size):
             to, owner = (rank - step) % size, (rank + step) % size
-            exact = self._exchange(side.items.exact, to, owner)
-            theirs = None if best is None else self._exchange(best, to, owner)
-            first, rows = side.starts[owner], everything
-            items = Items(exact, exact.float(), side.classes_of(owner))
-            if theirs is not None and 2 * step == size:  # they have this process's items, too
-                if rank < owner:
-                    rows = slice(0, rows.stop // 2)
-                else:
-                    half = len(exact) // 2
-                    items, theirs = Items(*(part[half:] for part in items)), theirs[half:]
-                    first += half
-            yield Passing(items, first, rows, theirs)
+            rows = slice(0, len(self.queries.exact))
+            theirs = slice(0, counts[owner])
+            if best is not None and 2 * step == size:  # each has the items of the other
+                rows = slice(0, rows.stop // 2) if rank < owner else rows
+                theirs = slice(theirs.stop // 2 if rank > owner else 0, theirs.stop)
+            for piece in blocks(max(counts), _PIECE):
+                passing = self._piece(piece, to, owner, best)
+                skipped = max(0, theirs.start - piece.start)
+                if skipped < len(passing.items.exact):
+                    items = Items(*(part[skipped:] for part in passing.items))
+                    numbers = None if passing.best is None else passing.best[skipped:]
+                    yield Passing(items, passing.first + skipped, rows, numbers)
+
+    def _piece(self, piece: slice, to: int, owner: int, best: Tensor | None) -> Passing:
+        """Send a piece of this process's gallery to one process, and return another's."""
+        side = self._sides[-1]
+        count = len(range(*piece.indices(side.counts[owner])))
+        exact = self._exchange(side.items.exact[piece], to, owner, count)
+        theirs = None if best is None else self._exchange(best[piece], to, owner, count)
+        items = Items(exact, exact.float(), side.classes_of(owner)[piece])
+        return Passing(items, side.starts[owner] + piece.start, piece, theirs)
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the part for this process's queries of the sum of all processes' (N,) values."""
@@ -129,9 +139,8 @@ class Shards:
         in_order = self._ranks.gather(values, side.counts)
         return torch.empty_like(in_order).index_copy_(0, side.order, in_order)
 
-    def _exchange(self, mine: Tensor, to: int, owner: int) -> Tensor:
-        """Send a tensor with a row for each gallery item to one process; return another's."""
-        count = self._sides[-1].counts[owner]
+    def _exchange(self, mine: Tensor, to: int, owner: int, count: int) -> Tensor:
+        """Send rows to one process; return the ``count`` rows that come from another."""
         theirs = mine.new_empty(count, *mine.shape[1:])
         both = ((dist.isend, mine.contiguous(), to), (dist.irecv, theirs, owner))
         operations = [

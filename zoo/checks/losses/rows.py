@@ -64,10 +64,8 @@ def _in_parts(subject: Subject, batch: TrialBatch, cuts: list[tuple[int, int]]) 
 def _require_parameters(got: LossCall, wanted: LossCall) -> None:
     """Require the same gradients of the loss's own parameters."""
     for name, gradient in wanted.of_parameters.items():
-        mine = got.of_parameters.get(name, torch.zeros_like(gradient))
-        both = [
-            whole._replace(gradient=g.reshape(1, -1))
-            for whole, g in ((got, mine), (wanted, gradient))
-        ]
+        mine = got.of_parameters.get(name, torch.zeros_like(gradient)).reshape(1, -1)
         with prefixed(f"of its parameter {name}"):
-            require_same(*both)
+            require_same(
+                got._replace(gradient=mine), wanted._replace(gradient=gradient.reshape(1, -1))
+            )
