@@ -190,12 +190,15 @@ def _sent(
 ) -> Tensor:
     """Send each vector to its owner; return those for this process, in the order given."""
     owner = owners[rank]
-    leaving = torch.bincount(owner, minlength=len(owners)).tolist()
-    coming = torch.stack([(of == rank).sum() for of in owners]).tolist()
-    mine = vectors.new_empty(sum(coming), vectors.shape[1])
+    away = owner != rank
+    leaving = torch.bincount(owner[away], minlength=len(owners)).tolist()
+    coming = [0 if r == rank else int((of == rank).sum()) for r, of in enumerate(owners)]
+    arrived = vectors.new_empty(sum(coming), vectors.shape[1])
+    sent = vectors[away][owner[away].argsort(stable=True)]
     with talking():
-        dist.all_to_all_single(mine, vectors[owner.argsort(stable=True)], coming, leaving, group)
-    return mine
+        dist.all_to_all_single(arrived, sent, coming, leaving, group)
+    before, after = torch.split(arrived, [sum(coming[:rank]), sum(coming[rank:])])
+    return torch.cat([before, vectors[~away], after])
 
 
 def _ends(classes: Tensor, size: int) -> Tensor:
