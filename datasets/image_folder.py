@@ -324,7 +324,7 @@ def _few(usable: dict[Split, list[str]]) -> list[Finding]:
         f"of ice_folder takes {_BATCH} classes, so add sampler.classes={train} or less to its "
         "command"
     )
-    return [Finding("note", what, ".")]
+    return [Finding("note", what, "train")]
 
 
 def _report_stray(root: Path, stray: list[str]) -> None:

@@ -411,7 +411,7 @@ def test_verify_notes_too_few_classes_for_the_shipped_configs(tmp_path, folders,
         assert notes == []
         return
     (note,) = notes
-    assert note.severity == "note"
+    assert (note.severity, note.where) == ("note", "train")
     assert note.what == (
         f"{train} training classes and {test} for testing: a batch of ice_folder takes 12 classes, "
         f"so add sampler.classes={train} or less to its command"
