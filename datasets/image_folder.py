@@ -25,6 +25,7 @@ from ._looks import Seen, findings_of, look_at_all, some
 
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _LEAST_CLASSES: dict[Split, int] = {"train": 2, "test": 1}
+_BATCH = 12  # classes of a batch in configs/base/folder.yaml
 _LISTED = 20  # names of unusable images in an error
 _SECRET = (
     "the content has changed since a run read it, though size and times have not; earlier results "
@@ -131,7 +132,8 @@ class ImageFolder:
     ) -> Survey:
         """Read every file again, whatever was stored about it.
 
-        Findings are an incomplete layout, classes that are in both train and test or seem to be one
+        Findings are an incomplete layout, fewer training classes than a batch of the shipped
+        configs takes, classes that are in both train and test or seem to be one
         class in several spellings, unusable images, files with the same content (a warning if they
         are in both splits or in different classes), gray or tiny images, and ignored files and
         folders. An image that has changed, though neither its size nor a time shows it, is a
@@ -177,6 +179,7 @@ class ImageFolder:
             for name in found.classes[split]
             if name not in usable[split]
         ]
+        findings += _few(usable)
         findings += [alike.finding() for alike in spelt_alike(found.classes)]
         findings += findings_of(seen)
         findings += [Finding("warning", _SECRET, name) for name in secret if name not in bad]
@@ -309,6 +312,19 @@ def _shortage(split: Split, classes: list[str], stray: list[str]) -> str:
     ignored = f"; ignored: {some(stray)}" if stray else ""
     least = f"needed: at least {_LEAST_CLASSES[split]}"
     return f"has {number} with images for split {split}{named}, {least}{ignored}"
+
+
+def _few(usable: dict[Split, list[str]]) -> list[Finding]:
+    """Return a note if the shipped configs need more training classes than there are."""
+    train, test = len(usable["train"]), len(usable["test"])
+    if not _LEAST_CLASSES["train"] <= train < _BATCH:
+        return []
+    what = (
+        f"{counted(train, 'training class', 'training classes')} and {test} for testing: a batch "
+        f"of ice_folder takes {_BATCH} classes, so add sampler.classes={train} or less to its "
+        "command"
+    )
+    return [Finding("note", what, "train")]
 
 
 def _report_stray(root: Path, stray: list[str]) -> None:

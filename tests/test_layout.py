@@ -162,6 +162,8 @@ def test_tests_have_the_folders_of_what_they_test():
 def test_the_picture_is_up_to_date():
     command = [sys.executable, ROOT / "tools" / "make_layout.py", "--check"]
     assert subprocess.run(command, check=False).returncode == 0
+    page = (ROOT / "docs" / "design.md").read_text("utf-8")
+    assert max(map(len, re.findall("^[┌├│└].*$", page, re.M))) <= 78
 
 
 def test_every_package_on_disk_is_listed_and_every_listed_one_is_on_disk():

@@ -20,9 +20,9 @@ OPENING = """# Settings of a config
 Made by `python tools/make_config_docs.py` from the schema; do not edit.
 
 A config is a YAML file of these settings. You can also give any of them on the command line, by
-its dotted name: `zoo run ice_glyphs train.iterations=300 optimizer.lr=3e-4`. `zoo config NAME`
-prints a config with every default filled in. `zoo` refuses unknown settings and values of the wrong
-type, and reports all of them at once, with file and line. YAML is read as version 1.2: `1e-3` is a
+its dotted name: `zoo run ice_glyphs name=short train.iterations=300`. `zoo config NAME` prints a
+config with every default filled in. `zoo` refuses unknown settings and values of the wrong type,
+and reports all of them at once, with file and line. YAML is read as version 1.2: `1e-3` is a
 number, `no` is text.
 
 ## Components

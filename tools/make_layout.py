@@ -14,7 +14,7 @@ from _pages import ROOT, keep
 
 PAGE = ROOT / "docs" / "design.md"
 BEGIN, END = "<!-- layout -->\n", "<!-- end -->\n"
-WIDTH = 98
+WIDTH = 78
 
 
 def layers() -> dict[str, list[str]]:

@@ -21,7 +21,7 @@ import zoo
 from zoo import registry
 from zoo.errors import out_of_memory
 from zoo.plans import process
-from zoo.registry.source import plain
+from zoo.registry.source import filled, unmarked
 from zoo.support.files import cannot_write
 
 TABLE = yaml.safe_load((TESTS / "config" / "malformed_configs.yaml").read_text("utf-8"))
@@ -92,7 +92,7 @@ def test_names_and_words_are_whole_in_a_narrow_terminal(command, monkeypatch):
             found = registry.component(kind, name)
             assert any(line.split()[:1] == [name] for line in lines), name
             if kind != "losses" or name.startswith("pml."):
-                words = f"{plain(found.summary)} ({found.paper})".split()
+                words = f"{unmarked(found.summary)} ({found.paper})".split()
                 whole = [word for word in words if word in out.split()]
                 assert [w for w in words if len(w) <= 39 and w not in (*whole, "()")] == [], name
 
@@ -124,14 +124,67 @@ def test_a_loss_is_a_line_with_the_columns_that_fit(command, monkeypatch, width,
 
 def test_nothing_shows_marks_of_restructured_text(command):
     _, out, _ = command("list")
-    assert "``" not in out
+    assert "`" not in out
     for kind, name in [
         ("samplers", "m_per_class"),
         ("losses", "ice"),
         ("datasets", "image_folder"),
     ]:
         _, out, _ = command("show", kind, name)
-        assert not re.search(r"``|:\w+:`|::$", out, re.M)
+        assert not re.search(r"`|::$|\*\w", out, re.M)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_show_fills_the_width_and_says_nothing_twice(command, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in zoo.names("losses"):
+        found = registry.describe("losses", name)
+        _, out, _ = command("show", "losses", name)
+        assert " ".join(out.split()).count(unmarked(found.summary)) == 1
+        own = registry.documentation(registry.load("losses", name)).splitlines()
+        for line in out.split("\n\n", 1)[1].splitlines():
+            formula = line.startswith("    ") and line in own
+            assert len(line) <= width or formula, (name, line)
+
+
+def test_a_docstring_is_filled_like_its_paragraphs():
+    text = """\
+The **value** is a *mean* of ``n`` terms, as :class:`~zoo.losses.ice.ICELoss` explains in
+its own words::
+
+    y  =  a formula that is longer than the width of the line ``and`` has **marks**
+
+    z  =  1
+
+Then a short line.
+x : int
+    of somebody's own layout
+* an item that goes on and on until it has reached the end of the line, where it
+  continues
+    scale: an argument that goes on and on until it has reached the end of the line,
+        where it continues
+    args, **kwargs: others"""
+    assert (
+        filled(text, 44)
+        == """\
+The value is a mean of n terms, as ICELoss
+explains in its own words:
+
+    y  =  a formula that is longer than the width of the line ``and`` has **marks**
+
+    z  =  1
+
+Then a short line.
+x : int
+    of somebody's own layout
+* an item that goes on and on until it has
+  reached the end of the line, where it
+  continues
+    scale: an argument that goes on and on
+        until it has reached the end of the
+        line, where it continues
+    args, **kwargs: others"""
+    )
 
 
 def test_list_refuses_an_unknown_kind(command):

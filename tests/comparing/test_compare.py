@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy import stats
 from small_run import downgrade_to_0_1_0
 
@@ -173,6 +176,10 @@ def test_without_classes_queries_decide(tmp_path):
     assert "nothing" in found.without_classes  # the config in the folder cannot be read
     (note,) = [n for n in table.notes(found) if "not known" in n]
     assert "p is too small" in note
+    console = Console(width=40, file=io.StringIO())
+    console.print(table.to_table(found, 40))
+    heads = console.file.getvalue().split("\nK")[1].split("\n")[0]
+    assert re.split("  +", heads.strip()) == ["A - B", "p of queries", "verdict"]
 
 
 def test_one_run_that_kept_its_classes_is_enough(tmp_path):
@@ -276,10 +283,33 @@ def test_the_command_on_two_runs(runs, command):
     assert "this compares two trained networks, not two losses" in out
 
 
-def test_the_command_fits_into_eighty_columns(runs, command, monkeypatch):
-    monkeypatch.setattr("zoo.cli.compare.stdout", lambda: zoo.progress.Console(width=80))
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (100, []),
+        (90, ["only A", "only B"]),
+        (80, ["only A", "only B", "p of queries"]),
+        (60, ["A", "B", "only A", "only B", "p of queries"]),
+        (40, ["A", "B", "95 %", "only A", "only B", "p of queries"]),
+    ],
+)
+def test_a_row_is_a_line_with_the_columns_that_fit(runs, command, monkeypatch, width, left_out):
+    monkeypatch.setenv("COLUMNS", str(width))
     _, out, _ = command("compare", "good", "bad")
+    lines = out.splitlines()
     assert "…" not in out
+    assert max(map(len, lines)) <= width
+    first = next(i for i, line in enumerate(lines) if line.startswith("K "))
+    heads = ["K", "A", "B", "A - B", "95 %", "only A", "only B", "p of queries", "p of classes"]
+    assert re.split("  +", lines[first].strip()) == [
+        *(head for head in heads if head not in left_out),
+        "verdict",
+    ]
+    rows = lines[first + 1 : first + 4]
+    assert [row.split()[0] for row in rows] == ["1", "2", "4"]
+    assert all(re.search(r"  (A is better|B is better|unclear) *$", row) for row in rows)
+    said = f"Not shown at a width of {width}: {', '.join(left_out)}"
+    assert " ".join(out.split()).count(said) == (1 if left_out else 0)
 
 
 def test_the_command_in_json(runs, command):

@@ -72,9 +72,10 @@ def test_list_of_nothing(command, data):
     status, out, _ = command("list")
     assert status == 0
     assert all(name in out for name in zoo.names("datasets"))
-    assert re.search(r"cub200 +2 \+ 2 +6 \+ 6 +not in .*data/cub200", out)
+    assert re.search(r"cub200 +2 \+ 2 +6 \+ 6 +no; zoo data download cub200", out)
+    assert f"\nlooked for in {data}/<name>\n" in out
     for name in NAMES:
-        assert f"zoo data download {name}" in out
+        assert f"no; zoo data download {name}" in out
     assert "dataset.root=<folder>" in out
     assert "needs no files" in out
     assert not data.exists()
@@ -86,8 +87,27 @@ def test_list_says_where_a_data_set_is_and_in_which_layout(command, data, name):
     out = flat(command("list")[1])
     assert next(one.title for one in replicas.LAYOUTS.values() if one.dataset == name) in out
     assert re.search(r"[0-9.]+ kB", out)
+    assert re.search(rf" {name}: {data / name}(/{FOLDERS[name]})? ", out)
     next((data / name).rglob("*.[jJ][pP][gG]")).unlink()
     assert f"1 error; zoo data verify {name}" in flat(command("list")[1])
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(80, "images"), (64, "classes, images")])
+def test_a_data_set_is_a_line_with_the_columns_that_fit(
+    command, data, monkeypatch, width, left_out
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in NAMES:
+        MAKE[name](data / name)
+    large = {"train": Count(59551, 11318), "test": Count(60502, 11316)}  # as published
+    monkeypatch.setattr(components.load("datasets", "sop"), "table", large)
+    lines = command("list")[1].splitlines()
+    names = zoo.names("datasets")
+    assert [line.split()[0] for line in lines[1 : 1 + len(names)]] == names
+    assert all(len(line) <= width for line in lines[: 1 + len(names)])
+    assert f"Not shown at a width of {width}: {left_out}" in lines
+    places = [line for line in lines if line.startswith("sop: ")]
+    assert places == [f"sop: {data / 'sop' / FOLDERS['sop']}"]  # however long it is
 
 
 def test_list_of_a_folder_with_something_else(command, data):
@@ -163,9 +183,9 @@ def test_verify_finds_duplicates_missing_files_and_wrong_numbers(command, data, 
     status, out, _ = command("verify", "sop", "--root", data / "sop")
     assert status == 1
     assert re.search(
-        r"error +train +5 images of 2 classes, but published results are for 59,551", out
+        r"error +train: 5 images of 2 classes, but published results are for 59,551", out
     )
-    assert re.search(r"error +coffee_maker_final/7_0.JPG +the file is missing", out)
+    assert re.search(r"error +coffee_maker_final/7_0.JPG: the file is missing", out)
     assert re.search(r"train +4 +2 +1 to 3 +59,551 images of 11,318 classes", out)
     assert out.splitlines()[-1] == "sop: 3 errors and 1 warning"
 
@@ -262,7 +282,7 @@ def test_verify_a_stranger_s_data_set(command, strange, monkeypatch):
     status, out, _ = command("verify", "strange", "--root", "there")
     assert status == 1
     assert re.search(r"train +3 +2 +1 to 2", out)
-    assert re.search(r"error +there/1.jpg +gone *\n error +odd *\n note +x +gray", out)
+    assert re.search(r"error +there/1.jpg: gone\nerror +odd\nnote +x: gray\n", out)
     assert "strange: 2 errors" in out
     monkeypatch.setattr(strange, "verify", lambda self: ["note: fine"])
     assert command("verify", "strange")[0] == 0

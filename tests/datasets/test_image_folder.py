@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 from places import BIRDS
 
+from zoo import config, registry
 from zoo.base import ImageDataset
 from zoo.datasets import _images
 from zoo.datasets.image_folder import ImageFolder
@@ -79,8 +80,9 @@ def both(root, **options):
 
 
 def faults(data):
-    """Return what verify finds, but for the size of the images, which are tiny here."""
-    return [line for line in data.verify() if "images with a side under" not in line]
+    """Return what verify finds, but for tiny images and few classes, as all are here."""
+    usual = ("images with a side under", "a batch of ice_folder takes 12 classes")
+    return [line for line in data.verify() if not any(one in line for one in usual)]
 
 
 def test_train_and_test_folders(root):
@@ -397,6 +399,30 @@ def test_gray_and_tiny_images_are_noted(root):
     notes = "\n".join(ImageFolder(str(root), "train").verify())
     assert "note: 'train': gray images (1): 'train/a/gray.png'" in notes
     assert "note: 'test': images with a side under 32 pixels (6)" in notes
+
+
+@pytest.mark.parametrize(
+    ("folders", "train", "test"), [(2, 1, 1), (5, 3, 2), (22, 11, 11), (23, 12, 11), (24, 12, 12)]
+)
+def test_verify_notes_too_few_classes_for_the_shipped_configs(tmp_path, folders, train, test):
+    root = fill(tmp_path / "few", [f"{i:02}" for i in range(folders)], each=1)
+    notes = [one for one in ImageFolder.survey(str(root)).findings if "ice_folder" in one.what]
+    if not 2 <= train < 12:
+        assert notes == []
+        return
+    (note,) = notes
+    assert (note.severity, note.where) == ("note", "train")
+    assert note.what == (
+        f"{train} training classes and {test} for testing: a batch of ice_folder takes 12 classes, "
+        f"so add sampler.classes={train} or less to its command"
+    )
+    sampler = config.load("ice_folder", ["dataset.root=x"]).sampler
+    labels, given = ImageFolder(str(root), "train").labels, dict(sampler.arguments)
+    with pytest.raises(UserError, match=f"the data has {train}; set sampler.classes to at most"):
+        registry.build("samplers", sampler.name, labels=labels, seed=0, **given)
+    given["classes"] = train
+    with pytest.warns(UserWarning, match="fewer than sampler.per_class=5"):
+        registry.build("samplers", sampler.name, labels=labels, seed=0, **given)
 
 
 def test_verify_refuses_what_a_run_refuses(root):

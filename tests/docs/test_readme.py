@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from fnmatch import fnmatch
 from pathlib import Path
 
 import commands
@@ -55,7 +56,7 @@ ZOO = sorted(
 
 def test_the_commands_are_found():
     assert len(ZOO) == 4
-    assert [len(parts) for parts in IN_ORDER.values()] == [4, 5]
+    assert [len(parts) for parts in IN_ORDER.values()] == [6, 5]
 
 
 def test_it_is_a_front_page():
@@ -85,6 +86,7 @@ def test_every_command_works(line, tmp_path, monkeypatch, capsys):
 def test_the_commands_of_a_section_work_in_their_order(title, tmp_path, monkeypatch, capsys):
     pytest.importorskip("plotly")
     pytest.importorskip("faiss")
+    pytest.importorskip("onnxruntime")
     replicas.save_photo(tmp_path / "query.jpg", 0, size=(60, 50))
     for line in IN_ORDER[title]:
         arguments = line.split()[1:]
@@ -94,8 +96,48 @@ def test_the_commands_of_a_section_work_in_their_order(title, tmp_path, monkeypa
         said = capsys.readouterr()
         assert status == 0, (line, said.err)
         assert said.out or "-o" in arguments
-    made = {"Your own photographs": ["report/index.html", "sheet.png"], "Compare": ["table.tex"]}
+    made = {
+        "Your own photographs": ["report/index.html", "sheet.png", "embeddings.npz", "model.onnx"],
+        "Compare": ["table.tex"],
+    }
     assert all((tmp_path / name).is_file() for name in made[title])
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = [
+    (path.name, line)
+    for path in PAGES
+    for line in commands.command_lines(path.read_text("utf-8"))
+    if "zoo " in line
+]
+
+
+def test_git_ignores_what_the_commands_write():
+    lines = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    ignored = [line.strip("/") for line in lines]
+    written = {name for _, line in COMMANDS for name in re.findall(r"(?:-o|--sheet) (\S+)", line)}
+    assert {"index", "fast", "report", "sheet.png", "model.onnx", "table.tex"} <= written
+    for name in [*written, "photographs", "query.jpg", "runs"]:
+        assert any(fnmatch(name, line) for line in ignored), name
+
+
+def test_a_run_with_other_settings_has_another_name():
+    """So that ice_glyphs, say, stays the beginning of one experiment's name."""
+    said = [(page, re.search(r"zoo run (.*)", line)) for page, line in COMMANDS]
+    runs = [(page, found[1].split()) for page, found in said if found]
+    runs += [
+        (path.name, [config, *re.findall(r'"([^"]*)"', settings)])
+        for path in PAGES
+        for config, settings in re.findall(
+            r'runner\.run\("(\w+)", \[(.*?)\]', path.read_text("utf-8")
+        )
+    ]
+    assert len(runs) > 20
+    free = ("dataset.root=", "name=", "train.workers=")
+    for page, words in runs:
+        settings = [one for one in words if "=" in one and not one.startswith(free)]
+        named = any(one.startswith("name=") for one in words)
+        assert named or not settings or "--dry-run" in words, (page, words)
 
 
 def test_the_python_example_runs():
@@ -142,8 +184,8 @@ def test_searching_goes_as_the_page_says(tmp_path, monkeypatch, capsys):
         printed = capsys.readouterr().out
         assert printed, line
     (shown,) = blocks("text", SEARCH)
-    swapped = printed.split("\n\n", 1)[1].replace("40, 40", "256, 256")
-    swapped = re.sub(r"\b32\b", "227", swapped)
+    swapped = printed.split("\n\n", 1)[1].replace("40, 40", "128, 128")
+    swapped = re.sub(r"\b32\b", "112", swapped)
     swapped = re.sub('digest = ".*"', 'digest = "5b0c…"', swapped.replace("import io\n", ""))
     onnx = shown.replace("import onnxruntime", "import torch").replace("model.onnx", "model.pt2")
     assert swapped.splitlines()[:-2] == onnx.splitlines()[:-2]
@@ -161,11 +203,36 @@ def test_the_loss_in_the_readme_is_the_example():
     assert textwrap.dedent(toml) == shipped
 
 
-def test_the_page_of_data_says_what_the_folder_config_needs():
+def test_the_pages_say_what_the_folder_config_needs():
     sampler = config.load("ice_folder", ["dataset.root=x"]).sampler.arguments
     needs = f"A batch takes {sampler['per_class']} images of each of {sampler['classes']} classes"
-    assert needs in DATA
-    assert f"\n{2 * sampler['classes']} if one folder of classes is divided" in DATA
+    for page in (DATA, QUICKSTART, SEARCH):
+        text = " ".join(page.split())
+        assert needs in text
+        assert f"for training: with fewer than {2 * sampler['classes']}" in text
+        assert "set `sampler.classes` to" in text
+        assert "at most half their number" in text
+    text = " ".join(README.split())
+    assert f"{sampler['classes']} in a batch: with fewer than {2 * sampler['classes']}" in text
+    assert "set `sampler.classes` to at most half their number" in text
+
+
+def test_the_pages_agree_about_the_last_digits():
+    said = (
+        "With another processor, another number of threads or another version of PyTorch, the last"
+    )
+    results = (ROOT / "docs" / "results.md").read_text("utf-8")
+    faq = (ROOT / "docs" / "faq.md").read_text("utf-8")
+    for page in (QUICKSTART, results, faq):
+        text = " ".join(page.split())
+        assert "the same machine with the same number of threads gives" in text
+        assert f"{said} digits differ" in text
+
+
+def test_the_page_of_search_crops_as_its_config_does():
+    images = config.load("ice_folder", ["dataset.root=x"]).images
+    assert f"image.resize(({images.resize}, {images.resize})" in SEARCH
+    assert f"(side - {images.crop}) / 2" in SEARCH
 
 
 def test_the_error_that_is_shown_is_the_one_that_is_given(tmp_path, monkeypatch):

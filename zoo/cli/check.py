@@ -137,7 +137,10 @@ def _arguments(settings: list[str]) -> dict[str, Any]:
 def _checks(kind: registry.Kind) -> Table:
     """Return the table of the checks of a kind, in the order in which they are run."""
     from zoo.checks import running
+    from zoo.registry.source import unmarked
 
-    rows = [(name, escape(summary)) for name, summary in running.summaries(kind).items()]
+    rows = [
+        (name, escape(unmarked(summary))) for name, summary in running.summaries(kind).items()
+    ]
     head = f"what it requires of a {registry.noun_of(kind)}"
     return table_of("checks", ("check", head), rows)

@@ -34,7 +34,8 @@ def compare(a: str, b: str, ks: str | None, as_json: bool) -> None:
         notes = list(table.notes(found))
         echo(json.dumps({**found.as_json(), "notes": notes}, indent=2))
     else:
-        stdout().print(table.to_table(found))
+        console = stdout()
+        console.print(table.to_table(found, console.width))
 
 
 def _numbers(text: str) -> list[int]:

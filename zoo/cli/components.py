@@ -74,17 +74,19 @@ def list_(kind: str | None, everything: bool) -> None:
 @click.argument("name", required=False, help="A name that `zoo list` shows, or pml.<ClassName>.")
 def show(kind: str, name: str | None) -> None:
     """Show the arguments, paper and documentation of one component."""
-    from zoo.registry.source import plain
+    from zoo.registry.source import filled, unmarked
 
     console = stdout()
     if name is None:
         raise UserError(_without_name(kind))
     found = registry.describe(kind_of(kind), name)
-    console.print(f"[bold]{escape(name)}[/]  {escape(plain(found.summary))}")
+    console.print(f"[bold]{escape(name)}[/]  {escape(unmarked(found.summary))}")
     facts = {"paper": found.paper, "from": found.distribution, "class": found.target}
+    table = Table.grid(padding=(0, 2, 0, 0))
     for fact, text in facts.items():
         if text:
-            console.print(f"{fact:<6} {escape(text)}")
+            table.add_row(fact, escape(text))
+    console.print(table)
     if found.broken:
         console.print(f"[red]broken {escape(found.broken)}[/]")
         raise Exit(1)
@@ -93,8 +95,10 @@ def show(kind: str, name: str | None) -> None:
         console.print("\n" + escape(", ".join(name[:-1] + v for v in target.variants())))
     if found.parameters:
         console.print(_parameters(found))
-    text = plain(registry.documentation(target)).replace("::\n", ":\n")
-    console.print("\n" + escape(text or "This class has no documentation."))
+    text = registry.documentation(target) or "This class has no documentation."
+    shown = r"\s+".join(map(re.escape, found.summary.split()))
+    if rest := re.sub(rf"\A{shown}\s*", "", text):
+        console.print("\n" + filled(rest, console.width), markup=False, soft_wrap=True)
 
 
 def kind_of(name: str) -> registry.Kind:
@@ -135,12 +139,12 @@ def _components(title: str, found: list[registry.Component], width: int) -> Tabl
 
 def _listing(component: registry.Component, room: int) -> tuple[str, str]:
     """Return a name and what it is; words longer than the room, such as addresses, become …."""
-    from zoo.registry.source import plain
+    from zoo.registry.source import unmarked
 
     name = escape(component.name)
     if component.broken:
         return f"[red]{name}[/]", _broken(component)
-    words = plain(component.summary).split(" ")
+    words = unmarked(component.summary).split(" ")
     summary = escape(" ".join("…" if cell_len(harmless(w)) > room else w for w in words))
     paper = f" [dim]({escape(component.paper)})[/]" if component.paper else ""
     return f"[cyan]{name}[/]", summary + paper

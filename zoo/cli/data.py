@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 from click.exceptions import Exit
+from rich.cells import cell_len
 from rich.filesize import decimal
-from rich.markup import escape
+from rich.markup import escape, render
 from rich.table import Table
 
 from zoo import registry
 from zoo.base import Count, Finding, Survey, data_dir
 from zoo.errors import UserError
 from zoo.progress import Reporter, stdout
-
-if TYPE_CHECKING:
-    from zoo.registry.components import Component
+from zoo.support.text import counted, that_fit
 
 _root = click.option("--root", metavar="DIR", help="Its folder; by default in $ZOO_DATA or cache.")
 _name = click.argument("name", help="A name that `zoo data list` shows.")
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+_NUMBERS = ("images", "classes", "bytes")  # columns in the order in which they give way
+_HERE = "on this machine"
 _SHOWN = 100  # findings on a terminal
 
 
@@ -35,14 +35,23 @@ def data() -> None:
 @data.command("list")
 def list_() -> None:
     """List the data sets: their size, where they are on this machine, and in which layout."""
-    table = Table(box=None, pad_edge=False, caption_justify="left")
-    for head in ("name", "classes", "images", "bytes", "on this machine"):
-        number = head in ("classes", "images", "bytes")
-        table.add_column(head, overflow="fold", justify="right" if number else "left")
-    for name in registry.names("datasets"):
-        table.add_row(*_row(registry.component("datasets", name)))
-    table.caption = "classes and images: for training + for testing, as published"
-    stdout().print(table)
+    console = stdout()
+    rows, places = zip(*map(_row, registry.names("datasets")), strict=True)
+    heads = [head for head in rows[0] if any(row[head] for row in rows)]
+    cells = {head: [head, *(render(row[head]).plain for row in rows)] for head in heads}
+    widths = {head: max(map(cell_len, column)) for head, column in cells.items()}
+    shown = that_fit(widths, console.width, [[head] for head in _NUMBERS])
+    table = Table(box=None, pad_edge=False)
+    for head in shown:
+        table.add_column(head, overflow="fold", justify="right" if head in _NUMBERS else "left")
+    for row in rows:
+        table.add_row(*(row[head] for head in shown))
+    below = ["classes and images: for training + for testing, as published"]
+    if left_out := [head for head in heads if head not in shown]:
+        below.append(f"Not shown at a width of {console.width}: {', '.join(left_out)}")
+    below += [*filter(None, places), f"looked for in {_plain(str(data_dir('<name>')))}"]
+    console.print(table)
+    console.print(*below, sep="\n", markup=False, soft_wrap=True)
 
 
 @data.command()
@@ -58,7 +67,6 @@ def verify(name: str, root: str | None) -> None:
     Examples: [cyan]zoo data verify sop[/], [cyan]zoo data verify image_folder --root photographs[/]
     """
     from zoo.data import survey
-    from zoo.support.text import counted
 
     found = survey.survey(name, root)
     console = stdout()
@@ -67,8 +75,8 @@ def verify(name: str, root: str | None) -> None:
     ranks = list(_COLOURS)
     findings = sorted(found.findings, key=lambda one: ranks.index(one.severity))
     shown = findings[:_SHOWN] if console.is_terminal else findings
-    if shown:
-        console.print(_findings(shown))
+    for one in shown:
+        console.print(_line(one), soft_wrap=True)
     if len(shown) < len(findings):
         console.print(f"and {len(findings) - len(shown):,} more; append | cat to see all")
     counts = Counter(one.severity for one in findings)
@@ -113,44 +121,42 @@ def download(name: str, root: str | None, urls: tuple[str, ...]) -> None:
     stdout().print(_counts(found, {}))
 
 
-def _row(component: Component) -> tuple[str, ...]:
-    name = escape(component.name)
+def _row(name: str) -> tuple[dict[str, str], str]:
+    """Return the cells of a data set, and a line that names its folder if that is there."""
+    component = registry.component("datasets", name)
+    row = {"name": f"[cyan]{escape(name)}[/]", "classes": "", "images": "", "bytes": ""}
     try:
         if component.broken:
             raise UserError(component.broken)
-        target = registry.load("datasets", component.name)
+        target = registry.load("datasets", name)
     except UserError as error:
-        return f"[red]{name}[/]", "", "", "", f"[red]broken: {escape(_plain(str(error)))}[/]"
+        row["name"] = f"[red]{escape(name)}[/]"
+        return row | {_HERE: f"[red]broken: {escape(_plain(str(error)))}[/]"}, ""
     table: dict[str, Count] = getattr(target, "table", {})
-    classes = " + ".join(f"{count.classes:,}" for count in table.values())
-    images = " + ".join(f"{count.images:,}" for count in table.values())
-    return f"[cyan]{name}[/]", classes, images, *_place(component.name, target)
+    row["classes"] = " + ".join(f"{count.classes:,}" for count in table.values())
+    row["images"] = " + ".join(f"{count.images:,}" for count in table.values())
+    row["bytes"], row[_HERE], place = _place(name, target)
+    return row, place
 
 
-def _place(name: str, target: Any) -> tuple[str, str]:
-    """Return the size of a data set on this machine, and where it is or how to get it."""
+def _place(name: str, target: Any) -> tuple[str, str, str]:
+    """Return a data set's size on this machine, its layout or how to get it, and its folder."""
     from zoo.data import survey
-    from zoo.support.text import counted
 
     if not getattr(target, "sources", ()):
         has_root = any(p.name == "root" for p in registry.describe("datasets", name).parameters)
-        return "", "your own: dataset.root=<folder>" if has_root else "needs no files"
+        return "", "your own: dataset.root=<folder>" if has_root else "needs no files", ""
     folder = data_dir(name)
     try:
         if not folder.exists() or all(one.name.startswith(".") for one in folder.iterdir()):
-            by_hand = not all(source.urls for source in target.sources)
-            command = f"zoo data download {name}" + " says what to put there" * by_hand
-            return "", escape(_plain(f"not in {folder}") + f"; {command}")
+            return "", f"no; zoo data download {escape(name)}", ""
         found: Survey = target.survey(content=False)
         size = decimal(survey.size(found.folder or folder))
     except (UserError, OSError) as error:
-        return "", f"[yellow]{escape(_plain(str(error).splitlines()[0]))}[/]"
-    where = escape(f"{_plain(str(found.folder))}\n{found.layout}")
+        return "", f"[yellow]{escape(_plain(str(error).splitlines()[0]))}[/]", ""
     errors = sum(one.severity == "error" for one in found.findings)
-    if errors:
-        wrong = counted(errors, "error")
-        where += f"\n[red]{wrong}; zoo data verify {escape(name)}[/]"
-    return size, where
+    verify = f"[red]{counted(errors, 'error')}; zoo data verify {escape(name)}[/]"
+    return size, verify if errors else escape(found.layout), f"{name}: {_plain(str(found.folder))}"
 
 
 def _print_place(name: str, found: Survey) -> None:
@@ -174,14 +180,10 @@ def _counts(found: Survey, wanted: dict[str, Count]) -> Table:
     return table
 
 
-def _findings(findings: Sequence[Finding]) -> Table:
-    table = Table(box=None)
-    for head in ("severity", "where", "what"):
-        table.add_column(head, overflow="fold")
-    for one in findings:
-        where, what = escape(_plain(one.where)), escape(_plain(one.what))
-        table.add_row(f"[{_COLOURS[one.severity]}]{one.severity}[/]", where, what)
-    return table
+def _line(one: Finding) -> str:
+    """Return a finding as one line, however long its path is."""
+    where = f"{escape(_plain(one.where))}: " if one.where else ""
+    return f"[{_COLOURS[one.severity]}]{one.severity:<7}[/]  {where}{escape(_plain(one.what))}"
 
 
 def _plain(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,18 +10,19 @@ from rich.text import Text
 
 from zoo.comparing.compare import LEVEL, Comparison, TestedDifference
 from zoo.comparing.significance import Interval
-from zoo.support.text import counted
+from zoo.support.text import counted, that_fit
 
 _VERDICT = {"A": "A is better", "B": "B is better", None: "unclear"}
+_EXPENDABLE = (("only A", "only B"), ("p of queries",), ("A", "B"), ("95 %",))
 _FEW_CLASSES = 50  # with fewer the bootstrap's interval is too narrow, see docs/compare.md
 _FEWEST = 6  # units with which the permutation test can give p < 0.05: 2 / 2^6
 
 
-def to_table(found: Comparison) -> Group:
-    """Return a comparison for the terminal."""
-    parts: list[RenderableType] = [*_heading(found), Text(""), _networks(found)]
+def to_table(found: Comparison, width: int) -> Group:
+    """Return a comparison for a terminal of a width, without the columns that do not fit."""
+    parts: list[RenderableType] = [*_heading(found), Text(""), *_networks(found, width)]
     if len(found.a) > 1:
-        parts += [Text(""), _seeds(found)]
+        parts += [Text(""), *_seeds(found, width)]
     return Group(*parts, Text(""), *(Text(note, style="dim") for note in notes(found)))
 
 
@@ -86,52 +87,60 @@ def _heading(found: Comparison) -> Iterator[Text]:
     yield Text(f"Recall@K in percent, {found.dataset}: {size}")
 
 
-def _networks(found: Comparison) -> Table:
+def _networks(found: Comparison, width: int) -> Iterator[RenderableType]:
     known = found.at[0].classes is not None
-    several = len(found.a) > 1
-    heads = ["K", "A", "B", "A - B", "95 %", "only A", "only B", "p of queries"]
-    table = _table([*heads, *(["p of classes"] if known else []), "verdict"])
-    if several:
-        others = "classes" if known else "images"
-        table.title = f"These networks, on other {others} of this kind"
+    rows = []
     for at in found.at:
         one = at.networks
-        table.add_row(
-            str(at.k),
-            f"{100 * at.a:.2f}",
-            f"{100 * at.b:.2f}",
-            f"{100 * (at.a - at.b):+.2f}",
-            _interval(one.interval),
-            f"{at.only_a:,}",
-            f"{at.only_b:,}",
-            in_short(at.queries.corrected),
-            *([in_short(one.corrected)] if known else []),
-            _verdict(one),
-        )
-    return table
+        numbers = {
+            "K": str(at.k),
+            "A": f"{100 * at.a:.2f}",
+            "B": f"{100 * at.b:.2f}",
+            "A - B": f"{100 * (at.a - at.b):+.2f}",
+            "95 %": _interval(one.interval),
+            "only A": f"{at.only_a:,}",
+            "only B": f"{at.only_b:,}",
+            "p of queries": in_short(at.queries.corrected),
+        }
+        by_class = {"p of classes": in_short(one.corrected)} if known else {}
+        rows.append(numbers | by_class | {"verdict": _verdict(one)})
+    title = f"These networks, on other {'classes' if known else 'images'} of this kind"
+    yield from _table(rows, width, title if len(found.a) > 1 else None)
 
 
-def _seeds(found: Comparison) -> Table:
-    table = _table(["K", "A - B", "95 %", "p of t", "p exact", "verdict"])
-    table.title = f"Networks trained again, on these images: {len(found.a)} seeds"
+def _seeds(found: Comparison, width: int) -> Iterator[RenderableType]:
+    rows = []
     for at in found.at:
         one, exact = at.seeds, at.seeds_exact
-        table.add_row(
-            str(at.k),
-            f"{100 * (at.a - at.b):+.2f}",
-            _interval(one.interval if one else None),
-            in_short(one.corrected) if one else "–",
-            "–" if exact is None else in_short(exact),
-            _verdict(one),
+        rows.append(
+            {
+                "K": str(at.k),
+                "A - B": f"{100 * (at.a - at.b):+.2f}",
+                "95 %": _interval(one.interval if one else None),
+                "p of t": in_short(one.corrected) if one else "–",
+                "p exact": "–" if exact is None else in_short(exact),
+                "verdict": _verdict(one),
+            }
         )
-    return table
+    title = f"Networks trained again, on these images: {len(found.a)} seeds"
+    yield from _table(rows, width, title)
 
 
-def _table(heads: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
-    for head in heads:
-        table.add_column(head, justify="left" if head == "verdict" else "right")
-    return table
+def _table(rows: list[dict[str, str]], width: int, title: str | None) -> Iterator[RenderableType]:
+    """Yield a table, and a line on the columns that the width leaves out."""
+    heads = list(rows[0])
+    widths = {head: max(map(len, [head, *(row[head] for row in rows)])) for head in heads}
+    only_p = "p of queries" if "p of classes" not in heads else ""
+    kept = that_fit(widths, width, [group for group in _EXPENDABLE if only_p not in group])
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    for head in kept:
+        table.add_column(head, justify="left" if head == "verdict" else "right", no_wrap=True)
+    for row in rows:
+        verdict = Text(row["verdict"], "dim" if row["verdict"] == _VERDICT[None] else "bold")
+        table.add_row(*(row[head] for head in kept[:-1]), verdict)
+    yield table
+    if left_out := [head for head in heads if head not in kept]:
+        yield Text(f"Not shown at a width of {width}: {', '.join(left_out)}", style="dim")
 
 
 def _interval(interval: Interval | None) -> str:
@@ -145,6 +154,5 @@ def in_short(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _verdict(found: TestedDifference | None) -> Text:
-    better = found.better if found else None
-    return Text(_VERDICT[better], style="bold" if better else "dim")
+def _verdict(found: TestedDifference | None) -> str:
+    return _VERDICT[found.better if found else None]

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -15,6 +16,11 @@ from typing import NamedTuple
 
 from zoo.support.files import MOST_TEXT, read_bytes
 
+# A name in backticks; text in bold or italics.
+_MARKED = re.compile(r"`([^`]+)`_{0,2}|(?<![\w*])(\*\*?)(?=\S)(.+?)(?<=\S)\2(?![\w*])")
+_BULLET = re.compile(r" *(?:[*+-]|\d+\.) ")
+_ARGUMENT = re.compile(r" +\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*: ")  # and, behind it, what it is
+_FULL = 60  # characters; a shorter line that has room for the next word was ended on purpose
 _NO_SENTENCE = re.compile(r"^(?:[\w #]*:|[-=*#].*|\W*|\w+://\S*)$")
 
 
@@ -108,6 +114,60 @@ def defaults(target: str) -> dict[str, object] | None:
 def plain(text: str) -> str:
     """Return a docstring without its markup of names: roles and double backticks."""
     return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+
+
+def unmarked(text: str) -> str:
+    """Return a docstring without any markup: of names, bold text and italics."""
+    return _MARKED.sub(lambda found: found[1] or found[3], plain(text))
+
+
+def filled(text: str, width: int) -> str:
+    """Return a docstring without markup, its paragraphs filled to a width; formulas stay whole."""
+    done: list[str] = []
+    paragraph: list[str] = []
+    above = -1  # the indent of the line that announces a block of formulas
+    for line in [*text.split("\n"), ""]:
+        if above >= 0 and (not line or _indent(line) > above):
+            done.append(line)
+            continue
+        above = _indent(line) if line.endswith("::") else -1
+        if paragraph and not _continues(paragraph, line):
+            done.append(_fill(paragraph, width))
+            paragraph = []
+        if line:
+            paragraph.append(line)
+        else:
+            done.append("")
+        if above >= 0:
+            done.append(_fill(paragraph, width))
+            paragraph = []
+    return "\n".join(done).rstrip()
+
+
+def _continues(paragraph: list[str], line: str) -> bool:
+    """Return whether a line is the next one of a paragraph, not a new one or an item of a list."""
+    last, indent = paragraph[-1], _indent(line)
+    if not line or _BULLET.match(line) or _ARGUMENT.match(line):
+        return False
+    hangs = len(paragraph) == 1 and indent > _indent(last) and not last.endswith(":")
+    return (hangs or indent == _indent(last)) and len(last) + len(line.split()[0]) >= _FULL
+
+
+def _fill(paragraph: list[str], width: int) -> str:
+    first = paragraph[0]
+    hang = 2 if _BULLET.match(first) else 4 if _ARGUMENT.match(first) else 0
+    return textwrap.fill(
+        re.sub("::$", ":", unmarked(" ".join(map(str.strip, paragraph)))),
+        width,
+        initial_indent=" " * _indent(first),
+        subsequent_indent=" " * (_indent(first) + hang),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def find_spec(module: str) -> ModuleSpec | None:
