@@ -480,18 +480,41 @@ def test_the_package_is_the_command(module, tmp_path):
     assert wrong.stderr.startswith("error: there is no config 'no_such'")
 
 
-@pytest.mark.parametrize("module", ["rich_click", "zoo.cli.search", "zoo.progress"])
-def test_ctrl_c_while_the_command_is_imported_takes_one_line(module):
+def stopped_at_the_import_of(module, name, *arguments):
+    """Run the command, which gets a signal when it imports a module: (status, stdout, stderr)."""
     code = (
         "import signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.{name})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from zoo.__main__ import main\n"
         "main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "stopped\n")
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("module", ["rich_click", "zoo.cli.search", "zoo.progress"])
+def test_a_stop_while_the_command_is_imported_takes_one_line(module, name):
+    assert stopped_at_the_import_of(module, name, "list") == (1, "", "stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "said"),
+    [
+        (["run", "ice_glyphs"], "zoo.config.loading", "stopped; to resume: zoo run ice_glyphs\n"),
+        (["run", "a", "b"], "zoo.plans", "stopped; to resume: zoo run a b\n"),
+        (["data", "download", "sop"], "zoo.data.survey", "stopped\n"),
+        (["embed", "x", "y", "-o", "z.npz"], "zoo.trained", "stopped\n"),
+        (["check", "ice"], "zoo.checks", "stopped\n"),
+    ],
+)
+def test_sigterm_before_the_work_ends_as_ctrl_c_does(arguments, module, said):
+    asked = [stopped_at_the_import_of(module, name, *arguments) for name in ("SIGINT", "SIGTERM")]
+    assert asked[0] == asked[1]
+    assert asked[1][2] == said
+    assert asked[1][0] == 1
