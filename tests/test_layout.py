@@ -201,3 +201,8 @@ def test_the_version_is_one():
 def test_test_files_have_unique_names():
     names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
+
+
+def test_the_lazy_modules_are_offered_for_completion():
+    assert set(zoo.__all__) <= set(dir(zoo))
+    assert "__version__" in dir(zoo)
