@@ -11,6 +11,8 @@ import sys
 import pytest
 from places import ROOT
 
+import zoo
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
