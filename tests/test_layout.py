@@ -54,7 +54,7 @@ ENTRANCES = {
     "leaderboard": "tables",
     "export": "trained",
     "index": "search",
-    "__main__": "cli",
+    "__main__": "cli support",
     "__init__": "registry support checks evaluate measures leaderboard export index runner trained",
 }
 """The other modules at the root of zoo/, which import what they give access to."""
