@@ -97,6 +97,21 @@ def test_names_and_words_are_whole_in_a_narrow_terminal(command, monkeypatch):
                 assert [w for w in words if len(w) <= 39 and w not in (*whole, "()")] == [], name
 
 
+@pytest.mark.parametrize("width", [20, 30, 40])
+@pytest.mark.parametrize("kind", ["datasets", "backbones", "samplers"])
+def test_a_description_loses_no_word_in_a_narrow_terminal(command, monkeypatch, kind, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, _ = command("list", kind)
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= width
+    assert "…" not in out
+    if width == 20:  # below the name, so that lines are not mixed with other columns
+        shown = "".join(out.split())
+        for name in registry.names(kind):
+            found = registry.component(kind, name)
+            assert name + "".join(plain(found.summary).split()) in shown
+
+
 COLUMNS_OF_LOSSES = ["name", "paper", "kind", "checks", "classes", "sampler", "cost"]
 
 
