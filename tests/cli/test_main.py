@@ -183,6 +183,8 @@ def test_show(command, kind, name, parts):
         (["angular"], "say which kind: zoo show losses angular or zoo show miners angular"),
         (["losses"], "add a name; `zoo list losses` shows them"),
         (["icee"], "there is nothing named 'icee'; did you mean ice?"),
+        (["nope"], "there is nothing named 'nope'; `zoo list` shows what there is"),
+        ([""], "there is nothing named ''; `zoo list` shows what there is"),
     ],
 )
 def test_show_what_there_is_not(command, arguments, message):
@@ -452,8 +454,15 @@ def test_which_errors_mean_a_full_memory():
         assert out_of_memory(error) is None
 
 
+@pytest.mark.parametrize("name", [":x", "x:", ":", "..a:b", "a.:b", "a:b."])
+def test_a_class_to_check_has_a_module_and_a_name(command, name):
+    status, out, err = command("check", name)
+    assert (status, out) == (2, "")
+    assert err == f"error: {name}: must be module:Class, such as my_package.my_module:MyLoss\n"
+
+
 STATUS = {
-    1: ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"],
+    1: ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EIO"],
     2: ["ENOTDIR", "ENAMETOOLONG", "ENOENT"],
 }
 

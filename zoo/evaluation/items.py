@@ -142,6 +142,7 @@ def _tensor(given: Array, name: str) -> Tensor:
             raise UserError(f"{name} must not be of the NumPy type {given.dtype}") from error
     if kind := _unusual(given):
         raise UserError(f"{name} must be a dense PyTorch tensor or NumPy array; got a {kind}")
+    assert isinstance(given, Tensor)
     return given.detach()
 
 

@@ -68,7 +68,7 @@ def find_runs(names: Sequence[str]) -> list[ReportedRun]:
         try:
             runs = [run for one in find(name) for run in collect.collect(one.path)]
         except UserError:
-            if not folder.is_dir() or not any(folder.rglob("result.json")):
+            if not name or not folder.is_dir() or not any(folder.rglob("result.json")):
                 raise
             runs = collect.collect(folder)
         found |= {run.folder.path.resolve(): run for run in runs}
