@@ -11,6 +11,8 @@ import sys
 import pytest
 from places import ROOT
 
+import zoo
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -52,7 +54,7 @@ ENTRANCES = {
     "leaderboard": "tables",
     "export": "trained",
     "index": "search",
-    "__main__": "cli",
+    "__main__": "cli support",
     "__init__": "registry support checks evaluate measures leaderboard export index runner trained",
 }
 """The other modules at the root of zoo/, which import what they give access to."""
@@ -203,3 +205,8 @@ def test_the_version_is_one():
 def test_test_files_have_unique_names():
     names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
+
+
+def test_the_lazy_modules_are_offered_for_completion():
+    assert set(zoo.__all__) <= set(dir(zoo))
+    assert "__version__" in dir(zoo)

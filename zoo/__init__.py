@@ -39,3 +39,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"zoo.{name}")
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return all names, also of the modules that are not imported yet."""
+    return sorted({*globals(), *__all__})

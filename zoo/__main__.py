@@ -6,7 +6,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command; Ctrl-C ends it with one line, even while modules are being imported."""
+    """Run the command; Ctrl-C and SIGTERM end it with one line, even while modules are imported."""
+    from zoo.support import signals
+
+    signals.end_as_ctrl_c_does()
     try:
         from zoo.cli.main import main as command
 

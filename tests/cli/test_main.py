@@ -97,6 +97,21 @@ def test_names_and_words_are_whole_in_a_narrow_terminal(command, monkeypatch):
                 assert [w for w in words if len(w) <= 39 and w not in (*whole, "()")] == [], name
 
 
+@pytest.mark.parametrize("width", [20, 30, 40])
+@pytest.mark.parametrize("kind", ["datasets", "backbones", "samplers"])
+def test_a_description_loses_no_word_in_a_narrow_terminal(command, monkeypatch, kind, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, _ = command("list", kind)
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= width
+    assert "…" not in out
+    if width == 20:  # below the name, so that lines are not mixed with other columns
+        shown = "".join(out.split())
+        for name in registry.names(kind):
+            found = registry.component(kind, name)
+            assert name + "".join(unmarked(found.summary).split()) in shown
+
+
 COLUMNS_OF_LOSSES = ["name", "paper", "kind", "checks", "classes", "sampler", "cost"]
 
 
@@ -221,6 +236,8 @@ def test_show(command, kind, name, parts):
         (["angular"], "say which kind: zoo show losses angular or zoo show miners angular"),
         (["losses"], "add a name; `zoo list losses` shows them"),
         (["icee"], "there is nothing named 'icee'; did you mean ice?"),
+        (["nope"], "there is nothing named 'nope'; `zoo list` shows what there is"),
+        ([""], "there is nothing named ''; `zoo list` shows what there is"),
     ],
 )
 def test_show_what_there_is_not(command, arguments, message):
@@ -490,8 +507,15 @@ def test_which_errors_mean_a_full_memory():
         assert out_of_memory(error) is None
 
 
+@pytest.mark.parametrize("name", [":x", "x:", ":", "..a:b", "a.:b", "a:b."])
+def test_a_class_to_check_has_a_module_and_a_name(command, name):
+    status, out, err = command("check", name)
+    assert (status, out) == (2, "")
+    assert err == f"error: {name}: must be module:Class, such as my_package.my_module:MyLoss\n"
+
+
 STATUS = {
-    1: ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EIO"],
+    1: ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EIO"],
     2: ["ENOTDIR", "ENAMETOOLONG", "ENOENT"],
 }
 
@@ -533,18 +557,41 @@ def test_the_package_is_the_command(module, tmp_path):
     assert wrong.stderr.startswith("error: there is no config 'no_such'")
 
 
-@pytest.mark.parametrize("module", ["rich_click", "zoo.cli.search", "zoo.progress"])
-def test_ctrl_c_while_the_command_is_imported_takes_one_line(module):
+def stopped_at_the_import_of(module, name, *arguments):
+    """Run the command, which gets a signal when it imports a module: (status, stdout, stderr)."""
     code = (
         "import signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.{name})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from zoo.__main__ import main\n"
         "main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "stopped\n")
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("module", ["rich_click", "zoo.cli.search", "zoo.progress"])
+def test_a_stop_while_the_command_is_imported_takes_one_line(module, name):
+    assert stopped_at_the_import_of(module, name, "list") == (1, "", "stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "said"),
+    [
+        (["run", "ice_glyphs"], "zoo.config.loading", "stopped; to resume: zoo run ice_glyphs\n"),
+        (["run", "a", "b"], "zoo.plans", "stopped; to resume: zoo run a b\n"),
+        (["data", "download", "sop"], "zoo.data.survey", "stopped\n"),
+        (["embed", "x", "y", "-o", "z.npz"], "zoo.trained", "stopped\n"),
+        (["check", "ice"], "zoo.checks", "stopped\n"),
+    ],
+)
+def test_sigterm_before_the_work_ends_as_ctrl_c_does(arguments, module, said):
+    asked = [stopped_at_the_import_of(module, name, *arguments) for name in ("SIGINT", "SIGTERM")]
+    assert asked[0] == asked[1]
+    assert asked[1][2] == said
+    assert asked[1][0] == 1

@@ -339,6 +339,7 @@ def test_the_command_without_torch(runs):
     ("arguments", "said"),
     [
         (["good", "nothing"], "nothing: not a run folder"),
+        (["good", ""], "'': not a run folder"),
         (["good", "bad", "--ks", "one"], "--ks: must be whole numbers such as 1,10, not 'one'"),
         (["good", "bad", "--ks", "1,99"], "K must be from 1 to 4"),
     ],

@@ -219,6 +219,19 @@ def test_an_archive_without_that_folder(refused, inner):
     refused(tar(*FILES.items()), f"holds no folder '{inner}'", inner=inner)
 
 
+@pytest.mark.parametrize("inner", ["../victim", "set/../../../victim", "set\\..\\x", "C:x", "/"])
+def test_a_folder_outside_the_archive_is_never_moved(open_up, tmp_path, monkeypatch, inner):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    monkeypatch.setattr(module, "_extract", lambda *_: pytest.fail("unpacked"))
+    (tmp_path / "data").mkdir()
+    for outside in (inner, str(victim)):
+        with pytest.raises(UserError, match="inner must be a folder of the archive: member "):
+            open_up(tar(*FILES.items()), inner=outside)
+    assert victim.is_dir()
+    assert not any((tmp_path / "data").iterdir())
+
+
 def test_an_archive_that_is_not_there(tmp_path):
     for archive in (tmp_path / "none", tmp_path, tmp_path / "null\0byte"):
         with pytest.raises(UserError, match="cannot be read"):

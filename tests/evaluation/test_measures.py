@@ -263,7 +263,12 @@ def test_what_is_known_is_not_measured_again(run, command, monkeypatch):
     [
         (["nothing"], "nothing: not a run folder"),
         (["nothing", "--measures", "mnist"], "there is no measure 'mnist'"),
-        (["nothing", "--measures", ""], "there is no measure ''"),
+        (
+            ["nothing", "--measures", ""],
+            "--measures: must be names of map_at_r,r_precision,nmi,ami, not ''",
+        ),
+        (["nothing", "--measures", ","], "--measures: must be names of map_at_r,"),
+        (["nothing", "--measures", "nmi,"], "--measures: must be names of"),
     ],
 )
 def test_what_cannot_be_measured(command, tmp_path, monkeypatch, arguments, said):

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch.masked import masked_tensor
 
 import zoo.evaluate
 from zoo.errors import UserError
@@ -405,6 +406,10 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
         ({"embeddings": X.long()}, "must be floats"),
         ({"embeddings": X.tolist()}, "got a list"),
         ({"embeddings": X.to_sparse()}, "dense"),
+        ({"embeddings": X.to("meta")}, r"dense .*; got a Tensor without data \(device meta\)"),
+        ({"labels": Y.to("meta")}, "labels must be a dense .*; got a Tensor without data"),
+        ({"embeddings": np.ma.masked_array(X.numpy())}, "dense .*; got a MaskedArray"),
+        ({"labels": np.ma.masked_array(Y.numpy())}, "labels must be a dense .*; got a MaskedArray"),
         ({"embeddings": np.array([["a"]])}, "NumPy type"),
         ({"embeddings": X[:0], "labels": Y[:0]}, "empty"),
         ({"embeddings": X[:, :0]}, "empty"),
@@ -416,7 +421,9 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
         ({"gallery_labels": Y}, "give both or neither"),
         ({"gallery": X[:, :1], "gallery_labels": Y}, "1 dimensions, but embeddings have 2"),
         ({"gallery": X, "gallery_labels": Y.double()}, "gallery_labels must be integers"),
-        ({"gallery": X[:0], "gallery_labels": Y[:0]}, "gallery are empty"),
+        ({"gallery": X[:0], "gallery_labels": Y[:0]}, "gallery is empty"),
+        ({"gallery": X[:3], "gallery_labels": Y}, "3 items of gallery do not match 4 gallery_labe"),
+        ({"gallery": X / 0, "gallery_labels": Y}, "gallery is NaN or infinite in 4 of 4 items"),
         ({"backend": "fais"}, "did you mean faiss"),
         ({"block": 0}, "block must be a positive integer"),
     ],
@@ -424,6 +431,14 @@ X, Y = torch.ones(4, 2), torch.tensor([0, 0, 1, 1])
 def test_errors(arguments, message):
     with pytest.raises(UserError, match=message):
         recall_at_k(**{"embeddings": X, "labels": Y, "ks": (1,), **arguments})
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of")
+def test_errors_of_tensors_that_are_not_plain():
+    with pytest.raises(UserError, match="dense .*; got a nested Tensor"):
+        recall_at_k(torch.nested.nested_tensor([*X]), Y, (1,))
+    with pytest.raises(UserError, match="dense .*; got a MaskedTensor"):
+        recall_at_k(masked_tensor(X, X > 0), Y, (1,))
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.0, None])

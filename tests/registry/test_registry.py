@@ -320,11 +320,30 @@ def test_every_loss_says_what_the_tables_tell():
         assert facts["sampler"] in zoo.names("samplers"), name
 
 
+BY_NAME = (
+    components.component,
+    components.load,
+    components.parameters,
+    components.is_there,
+    components.plugin_of,
+)
+
+
+@pytest.mark.parametrize("name", [None, 5, ["ice"]])
+@pytest.mark.parametrize("ask", [*BY_NAME, zoo.build, zoo.describe])
+def test_a_name_is_text(ask, name):
+    with pytest.raises(UserError, match="names of losses are text, not "):
+        ask("losses", name)
+
+
 @pytest.mark.parametrize("kind", [None, 5, b"losses", [], int])
 def test_a_kind_is_one_of_five(kind):
     for ask in (zoo.build, zoo.describe):
         with pytest.raises(UserError, match="kind must be losses, miners"):
             ask(kind, "ice")
+    for ask in (*BY_NAME, zoo.build, zoo.describe):
+        with pytest.raises(UserError, match="kind must be losses, miners"):
+            ask(kind, None)
     for ask in (zoo.names, components.pml_names):
         with pytest.raises(UserError, match="kind must be losses, miners"):
             ask(kind)

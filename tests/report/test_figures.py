@@ -28,6 +28,7 @@ def swept(tmp_path, monkeypatch):
 @pytest.mark.parametrize("suffix", [".pdf", ".svg", ".png"])
 @pytest.mark.parametrize("what", ["curves", "sweep"])
 def test_a_figure_is_written_in_each_format(what, suffix, swept, command):
+    (swept / "figures").mkdir()
     status, out, err = command("plot", what, "runs", "-o", f"figures/x{suffix}")
     assert (status, out, err) == (0, f"figures/x{suffix}\n", "")
     data = (swept / "figures" / f"x{suffix}").read_bytes()
@@ -77,7 +78,11 @@ def test_names_are_text_and_unfinished_runs_are_drawn(swept, command):
         (["sweep", "alone", "-o", "x.pdf"], "not a sweep: no two differ in one number only"),
         (["sweep", "runs", "--setting", "seed", "-o", "x.pdf"], "loss.scale are"),
         (["tsne", "alone", "-o", "x.pdf"], "has no checkpoint.pt"),
-        (["curves", "alone", "-o", "runs/x.pdf/y.pdf"], "cannot be written"),
+        (["curves", "alone", "-o", "runs/x.pdf/y.pdf"], "there is no folder"),
+        (["curves", "alone", "-o", "nodir/x.pdf"], "nodir/x.pdf: there is no folder"),
+        (["sweep", "runs", "-o", "nodir/x.pdf"], "nodir; make it first"),
+        (["tsne", "alone", "-o", "nodir/x.pdf"], "nodir; make it first"),
+        (["curves", "", "-o", "x.pdf"], "error: '': not a run folder"),
     ],
 )
 def test_what_is_wrong_is_told(arguments, said, swept, command):
@@ -86,6 +91,17 @@ def test_what_is_wrong_is_told(arguments, said, swept, command):
     status, out, err = command("plot", *arguments)
     assert (status, out) == (2, "")
     assert said in re.sub(r"\s+", " ", err)
+    assert not (swept / "nodir").exists()
+
+
+@pytest.mark.parametrize("name", ["ranks.npy", "labels.npy"])
+def test_curves_need_no_file_of_queries(swept, command, name):
+    folder = report_runs.made_up(swept / "alone")
+    (folder / name).unlink(missing_ok=True)
+    (run,) = figures.find_runs([str(folder)])
+    points = figures._recall_by_k(run)
+    assert {1: 100 * run.result["recall"]["1"]}.items() <= dict(points).items()
+    assert command("plot", "curves", "alone", "-o", "x.png")[::2] == (0, "")
 
 
 def test_a_run_without_a_logged_loss(swept, command):

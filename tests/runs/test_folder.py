@@ -184,6 +184,16 @@ def test_what_is_in_the_way_is_said_at_the_start(folder, name, what):
         pass
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_the_way_out_of_a_full_disk(folder, monkeypatch, number):
+    def full(_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MachineError, match=r"; make room and run again, or set output=FOLDER$"):
+        folder.save_checkpoint({"iteration": 1})
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
 def test_metrics_on_a_full_disk(folder):
     (folder.path / "metrics.jsonl").symlink_to("/dev/full")

@@ -60,8 +60,20 @@ def test_other_kinds_become_what_is_promised():
         ({"kind": "othr"}, "'one' or 'other', not 'othr'; did you mean other"),
         ({"names": "abc"}, "a list in which each item is text, not 'abc'"),
         ({"names": {"a"}}, "not a set"),
-        ({"numbers": [1, None]}, "a list in which each item is a whole number, not a list"),
-        ({"table": {1: []}}, "a dict or None, not a dict"),
+        (
+            {"numbers": [1, None]},
+            r"a list in which each item is a whole number; numbers\[1\] is None$",
+        ),
+        ({"names": iter(["a", 1])}, r"a list in which each item is text; names\[1\] is 1$"),
+        ({"names": [int]}, r"text; names\[0\] is the class int$"),
+        (
+            {"table": {1: []}},
+            "a dict in which each key is text and each value is a list in which each item is a "
+            "whole number or None; table has the key 1$",
+        ),
+        ({"table": {"a": 1}}, r"; table\['a'\] is 1$"),
+        ({"table": {"a": [0, "b"]}}, r"; table\['a'\]\[1\] is 'b'$"),
+        ({"table": 1}, "whole number or None, not 1$"),
         ({"row": np.zeros(3)}, r"array of whole numbers or None, not float64 of shape \(3,\)"),
         ({"row": [1, 2]}, "not a list"),
         ({"flag": 1}, "True or False, not 1"),
@@ -75,7 +87,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(wrong, said):
 
 @pytest.mark.parametrize("wrong", [3, None, b"a"])
 def test_each_of_several_is_judged(wrong):
-    with pytest.raises(UserError, match="several must be"):
+    with pytest.raises(UserError, match=rf"several must be .*; several\[1\] is {wrong}$"):
         call("a", wrong)
 
 

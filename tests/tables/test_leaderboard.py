@@ -147,6 +147,32 @@ def test_all_settings_and_columns_are_shown_on_several_lines_if_that_is_asked_fo
     assert max(map(len, shown.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("width", [1, 20, 40, 60, 90])
+def test_with_all_settings_no_number_and_no_word_is_cut(tmp_path, width):
+    name = "triplet_semihard_glyphs"
+    runs = [
+        with_settings(name, seed=seed) | {"loss": "a_loss.of_a_long_name_" * 2} for seed in (0, 1)
+    ]
+    runs += [with_settings("ice_glyphs", f"loss.scale={scale}") for scale in (16, 32)]
+    scores = {str(k): 0.1234 for k in (1, 2, 4, 8)}
+    write_runs(tmp_path, *(run | {"recall": scores} for run in runs))
+    (board,) = leaderboard.boards(leaderboard.load(tmp_path))
+    console = Console(width=width)
+    with console.capture() as captured:
+        shown = terminal.render(listed.table(board), width, settings=True)
+        console.print(shown, crop=False)
+    words = captured.get().split()
+    heads = ["config", "loss", "seeds", "R@1", "R@2", "R@4", "R@8", "minutes"]
+    if width < 90:
+        heads = [f"{head}:" for head in heads]
+        assert name in words
+        assert "a_loss.of_a_long_name_" * 2 in words
+    assert [word for word in heads if words.count(word) < 1] == []
+    assert words.count("12.34") == 12
+    assert {"loss.scale=16", "loss.scale=32"} <= set(words)
+    assert "Not" not in words
+
+
 @pytest.mark.parametrize("width", range(30, 140, 7))
 def test_columns_go_before_a_name_or_a_number_is_cut(tmp_path, width):
     scores = {"recall": {str(k): 0.1234 for k in (1, 2, 4, 8)}}

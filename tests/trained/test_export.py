@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -423,6 +424,11 @@ def test_a_network_that_cannot_be_exported(run, tmp_path, command, monkeypatch):
         (["-o", "m.onnx", "--format", "tensorrt"], "format 'tensorrt': give onnx or torch"),
         (["-o", "m.pt2", "--opset", "18"], "opset is a setting of ONNX"),
         (["-o", "m.onnx", "--opset", "3"], "opset 3: give 18 or more"),
+        pytest.param(
+            ["-o", "m.onnx", "--opset", "999"],
+            f"opset 999: give 18 to {onnx.defs.onnx_opset_version()}, or leave it out",
+            marks=needs_onnx,
+        ),
         pytest.param(["-o", "none/m.onnx"], "there is no folder", marks=needs_onnx),
         pytest.param(["-o", "folder.onnx"], "folder.onnx is a folder", marks=needs_onnx),
         (["-o", "other.pt2"], "other.pt2.json is a folder"),
@@ -439,14 +445,17 @@ def test_bad_input_is_one_message(run, tmp_path, command, monkeypatch, arguments
 
 
 @needs_onnx
-def test_an_opset_that_torch_did_not_write(run, tmp_path, monkeypatch):
+def test_an_opset_that_torch_did_not_write(run, tmp_path, monkeypatch, caplog):
     def write(network, example, opset):
-        exports._check_opset(99, 20)
+        for package in ("torch.onnx", "onnxscript.version_converter"):
+            logging.getLogger(package).warning("cannot convert", exc_info=ValueError())
+        exports._check_opset(19, 20)
 
     monkeypatch.setitem(exports._WRITE, "onnx", write)
-    with pytest.raises(zoo.UserError, match="opset 99 is not possible: torch wrote 20"):
-        exports.export(run, tmp_path / "m.onnx", opset=99, reporter=QUIET)
+    with pytest.raises(zoo.UserError, match="opset 19 is not possible: torch wrote 20"):
+        exports.export(run, tmp_path / "m.onnx", opset=19, reporter=QUIET)
     assert list(tmp_path.iterdir()) == []
+    assert not caplog.records
 
 
 @needs_onnx

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,9 @@ def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_
     if list_them:
         stdout().print(_checks(kind))
         return
+    for name in names:
+        if ":" in name and "=" not in name and not all(re.split(r"[:.]", name)):
+            raise UserError(f"{name}: must be module:Class, such as my_package.my_module:MyLoss")
     wanted = list(dict.fromkeys(name for name in names if "=" not in name))
     settings = [name for name in names if "=" in name]
     others = [name for name in registry.names(kind) if everything and name not in wanted]
@@ -139,8 +143,6 @@ def _checks(kind: registry.Kind) -> Table:
     from zoo.checks import running
     from zoo.registry.source import unmarked
 
-    rows = [
-        (name, escape(unmarked(summary))) for name, summary in running.summaries(kind).items()
-    ]
+    rows = [(name, escape(unmarked(summary))) for name, summary in running.summaries(kind).items()]
     head = f"what it requires of a {registry.noun_of(kind)}"
     return table_of("checks", ("check", head), rows)

@@ -11,8 +11,9 @@ from typing import Any
 import rich_click as click
 from click.exceptions import Exit
 from rich.cells import cell_len
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.markup import escape, render
+from rich.padding import Padding
 from rich.table import Table
 
 from zoo import registry
@@ -21,6 +22,7 @@ from zoo.progress import stdout
 from zoo.registry.arguments import REQUIRED
 from zoo.support.text import harmless
 
+_LEAST_ROOM = 24  # characters of a column of sentences
 _LOSS_COLUMNS = {  # by importance, those that do not fit are left out; with an explanation
     "name": "",
     "paper": "",
@@ -114,7 +116,8 @@ def _without_name(kind: str) -> str:
     kinds = registry.kinds_of(kind)
     if not kinds:
         known = [name for one in registry.KINDS for name in registry.names(one)]
-        return f"there is nothing named {kind!r}" + did_you_mean(kind, [*registry.KINDS, *known])
+        hint = did_you_mean(kind, [*registry.KINDS, *known]) or "; `zoo list` shows what there is"
+        return f"there is nothing named {kind!r}{hint}"
     return "say which kind: " + one_of([f"zoo show {found} {kind}" for found in kinds])
 
 
@@ -130,24 +133,25 @@ def table_of(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
     return table
 
 
-def _components(title: str, found: list[registry.Component], width: int) -> Table:
-    origins = [_origin(one) for one in found]
-    room = width - _width([escape(one.name) for one in found]) - _width(origins)
-    rows = [(*_listing(one, room), origin) for one, origin in zip(found, origins, strict=True)]
-    return table_of(title, ("name", "what it is", "from"), rows)
+def _components(title: str, found: list[registry.Component], width: int) -> RenderableType:
+    """Return the table of components; in a narrow terminal, each name has its text below it."""
+    rows = [(*_listing(one), _origin(one)) for one in found]
+    names, _, origins = zip(*rows, strict=True)
+    if width - _width(names) - _width(origins) >= _LEAST_ROOM:
+        return table_of(title, ("name", "what it is", "from"), rows)
+    below = [(name, Padding("\n".join(filter(None, more)), (0, 0, 0, 2))) for name, *more in rows]
+    return Group(f"[bold]{title}[/]", *(part for pair in below for part in pair))
 
 
-def _listing(component: registry.Component, room: int) -> tuple[str, str]:
-    """Return a name and what it is; words longer than the room, such as addresses, become …."""
+def _listing(component: registry.Component) -> tuple[str, str]:
+    """Return a name and what it is."""
     from zoo.registry.source import unmarked
 
     name = escape(component.name)
     if component.broken:
         return f"[red]{name}[/]", _broken(component)
-    words = unmarked(component.summary).split(" ")
-    summary = escape(" ".join("…" if cell_len(harmless(w)) > room else w for w in words))
     paper = f" [dim]({escape(component.paper)})[/]" if component.paper else ""
-    return f"[cyan]{name}[/]", summary + paper
+    return f"[cyan]{name}[/]", escape(unmarked(component.summary)) + paper
 
 
 def _broken(component: registry.Component) -> str:

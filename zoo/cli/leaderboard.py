@@ -148,7 +148,8 @@ def leaderboard(
     else:
         console = stdout()
         for table in made:
-            console.print(terminal.render(table, console.width, settings=settings), "")
+            shown = terminal.render(table, console.width, settings=settings)
+            console.print(shown, "", crop=not settings)
 
 
 def _by_name(output: Path | None, endings: dict[str, str]) -> str:

@@ -46,8 +46,12 @@ class _App(click.RichGroup):
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _harmless_usage():
-            return super().invoke(ctx)
+        try:
+            with _harmless_usage():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            complain("stopped", "")  # click would print two lines
+            ctx.exit(1)
 
 
 @contextmanager

@@ -37,10 +37,14 @@ def measure(runs: tuple[str, ...], measures: str, processes: int) -> None:
     Examples: [cyan]zoo measure ice_glyphs[/],
     [cyan]zoo measure runs/ice_glyphs-* --measures map_at_r,nmi[/]
     """
-    from zoo.evaluation.names import check_measures
+    from zoo.evaluation.names import MEASURES, check_measures
     from zoo.runs import experiments
 
-    names = check_measures(measures.split(","))
+    given = [name.strip() for name in measures.split(",")]
+    if not all(given):
+        known = ",".join(MEASURES)
+        raise UserError(f"--measures: must be names of {known}, not {measures!r}")
+    names = check_measures(given)
     folders = [folder for text in runs for folder in experiments.find(text)]
     found = [(folder, _measured(folder, names, processes)) for folder in folders]
     stdout().print(_table(found, names))

@@ -137,12 +137,11 @@ def _run(
 ) -> dict[str, Any]:
     """Run an experiment; report what ended it before its last iteration."""
     from zoo import runner
-    from zoo.support import environment, signals
+    from zoo.support import environment
     from zoo.training import loop
     from zoo.training.step import DivergedError
 
     environment.keep_freed_memory()
-    signals.end_as_ctrl_c_does()
     try:
         return runner.run(checked, overrides, restart=restart, reporter=reporter)
     except loop.InterruptedRunError as error:

@@ -55,10 +55,11 @@ def unpack(
 
     Raises:
         UserError: ``into`` exists, but is empty or not a folder; the archive is damaged or exceeds
-            a limit; a member would leave the folder or is neither file nor folder; it cannot be
-            written. Nothing is left behind.
+            a limit; a member or ``inner`` would leave the folder; a member is neither file nor
+            folder; it cannot be written. Nothing is left behind.
     """
     reporter = reporter or Reporter()
+    kept = _inner_parts(inner)
     if os.path.lexists(into):
         return _existing(into)
     with alone(into, reporter), writing(into):
@@ -70,12 +71,22 @@ def unpack(
                 shutil.rmtree(half)
             half.mkdir(mode=0o755)
             _extract(archive, _Tree(half, most_bytes, most_files), reporter)
-            if inner is not None and not (half / inner).is_dir():
+            if not half.joinpath(*kept).is_dir():
                 raise UserError(f"{archive}: holds no folder {inner!r}")
-            (half / (inner or "")).replace(into)
+            half.joinpath(*kept).replace(into)
         finally:
             shutil.rmtree(half, ignore_errors=True)
     return into
+
+
+def _inner_parts(inner: str | None) -> tuple[str, ...]:
+    """Split the name of the folder to keep; raise a UserError if it would leave the archive."""
+    if inner is None:
+        return ()
+    try:
+        return _parts(inner)
+    except _RefusedError as error:
+        raise UserError(f"inner must be a folder of the archive: {error}") from error
 
 
 def _existing(into: Path) -> Path:

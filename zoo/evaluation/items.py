@@ -103,9 +103,10 @@ def check_items(
         raise UserError(f"{name} must be floats of shape (items, dimensions); {_got(vectors)}")
     _check_labels(labels, label_name)
     if len(vectors) != len(labels):
-        raise UserError(f"{len(vectors)} {name} do not match {len(labels)} {label_name}")
+        many = name if like is None else f"items of {name}"
+        raise UserError(f"{len(vectors)} {many} do not match {len(labels)} {label_name}")
     if vectors.numel() == 0:
-        raise UserError(f"{name} are empty: {_got(vectors)}")
+        raise UserError(f"{_are(name)} empty: {_got(vectors)}")
     if like is not None and vectors.shape[1] != like.shape[1]:
         raise UserError(
             f"{name} has {vectors.shape[1]} dimensions, but embeddings have {like.shape[1]}"
@@ -133,18 +134,35 @@ def _check_labels(labels: Tensor, name: str) -> None:
 
 
 def _tensor(given: Array, name: str) -> Tensor:
-    if isinstance(given, np.ndarray):
+    if isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray):
         try:
             # Native byte order, contiguous and writable: PyTorch then gives no warning.
             given = torch.from_numpy(np.require(given, given.dtype.newbyteorder("="), ("C", "W")))
         except TypeError as error:
-            raise UserError(f"{name} have the unusable NumPy type {given.dtype}") from error
-    if not isinstance(given, Tensor) or given.layout != torch.strided:
-        kind = type(given).__name__
-        if isinstance(given, Tensor):
-            kind += f" of layout {str(given.layout).removeprefix('torch.')}"
+            raise UserError(f"{name} must not be of the NumPy type {given.dtype}") from error
+    if kind := _unusual(given):
         raise UserError(f"{name} must be a dense PyTorch tensor or NumPy array; got a {kind}")
+    assert isinstance(given, Tensor)
     return given.detach()
+
+
+def _unusual(given: object) -> str | None:
+    """Return what a value is that is not a plain, dense tensor with its numbers; else None."""
+    kind = type(given).__name__
+    if not isinstance(given, Tensor):
+        return kind
+    if given.layout != torch.strided:
+        return f"{kind} of layout {str(given.layout).removeprefix('torch.')}"
+    if given.is_meta:
+        return f"{kind} without data (device meta)"
+    if given.is_nested:
+        return f"nested {kind}"
+    plain = type(given).__torch_dispatch__ is Tensor.__torch_dispatch__
+    return None if plain else kind  # such as a MaskedTensor
+
+
+def _are(name: str) -> str:
+    return f"{name} {'is' if name == 'gallery' else 'are'}"
 
 
 def _got(tensor: Tensor) -> str:
@@ -158,5 +176,5 @@ def _check_finite(vectors: Tensor, name: str) -> None:
     if bad:
         first = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
         raise UserError(
-            f"{name} are NaN or infinite in {len(bad)} of {len(vectors)} items, by index: {first}"
+            f"{_are(name)} NaN or infinite in {len(bad)} of {len(vectors)} items, by index: {first}"
         )

@@ -341,9 +341,8 @@ def _entry_points() -> Any:  # Python 3.10's and 3.12's type of it differ
 
 def _claim(kind: Kind, name: str) -> _Claim:
     """Return the one claim to a name, for a member that of its family, or raise a UserError."""
-    if not isinstance(name, str):
-        raise UserError(f"names of {kind} are text, not {shown(name)}")
     if isinstance(kind, str) and kind in pml.PARTS:
+        _check_name(kind, name)
         return _claim_of_part(kind, name)
     found = _claims_of(kind, name)
     if not found:
@@ -356,6 +355,7 @@ def _claim(kind: Kind, name: str) -> _Claim:
 def _claims_of(kind: Kind, name: str) -> list[_Claim]:
     """Return all claims to a name; if it has none of its own, those to its family."""
     claims = _claims(kind)
+    _check_name(kind, name)
     found = claims.get(name)
     if not found and "." in name and not name.endswith("*"):
         found = claims.get(name.split(".", 1)[0] + ".*")
@@ -512,6 +512,11 @@ def _check_kind(kind: object) -> None:
     if kind not in KINDS:
         hint = did_you_mean(kind, KINDS) or f"; there are {', '.join(KINDS)}"
         raise UserError(f"there is no kind of component named {kind!r}{hint}")
+
+
+def _check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise UserError(f"names of {kind} are text, not {shown(name)}")
 
 
 def _unknown(kind: Kind, name: str) -> str:

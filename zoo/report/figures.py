@@ -19,7 +19,8 @@ from zoo.report import charts, collect, sweeps, tsne
 from zoo.report.collect import ReportedRun
 from zoo.report.thumbnails import SIDE, shrink
 from zoo.runs.experiments import find
-from zoo.support.files import remove_left_over, replace_file, writing
+from zoo.runs.folder import RANKS
+from zoo.support.files import check_folder, replace_file, writing
 from zoo.support.text import printable
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def find_runs(names: Sequence[str]) -> list[ReportedRun]:
         try:
             runs = [run for one in find(name) for run in collect.collect(one.path)]
         except UserError:
-            if not folder.is_dir() or not any(folder.rglob("result.json")):
+            if not name or not folder.is_dir() or not any(folder.rglob("result.json")):
                 raise
             runs = collect.collect(folder)
         found |= {run.folder.path.resolve(): run for run in runs}
@@ -78,10 +79,11 @@ def check_output(path: Path) -> None:
     """Refuse a file that cannot become a figure, before anything is computed.
 
     Raises:
-        UserError: with the possible endings.
+        UserError: with the possible endings; or there is no such folder, or it cannot be written.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: a figure is a {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file")
+    check_folder(path)
 
 
 def curves(runs: Sequence[ReportedRun], output: Path) -> None:
@@ -238,6 +240,10 @@ def _recall_along(run: ReportedRun) -> list[tuple[float, float]]:
 
 
 def _recall_by_k(run: ReportedRun) -> list[tuple[float, float]]:
+    """Return Recall@K at every K; without the file of ranks, at those of the result."""
+    if not (run.folder.path / RANKS).is_file():
+        recall = (run.result or {})["recall"]
+        return sorted((int(k), 100 * value) for k, value in recall.items())
     line = charts.recall_by_k(run.folder.ranks())["data"][0]
     return list(zip(line["x"], line["y"], strict=True))
 
@@ -327,6 +333,4 @@ def _save(figure: Figure, output: Path) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=300, metadata=dates.get(kind))
     with writing(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        remove_left_over(output)
         replace_file(output, lambda file: file.write(buffer.getvalue()))

@@ -54,6 +54,8 @@ LOG = "log.txt"  # output of a process that failed
 _BELONGING = (CONFIG, CHECKPOINT, RANKS, LABELS)  # files that belong to a result
 _FILES = (RESULT, VALIDATION, CHECKPOINT, METRICS, RANKS, LABELS, EMBEDDINGS, LOG)
 
+_FULL = "make room and run again, or set output=FOLDER"
+
 
 class BusyError(UserError):
     """Another process is working on the run."""
@@ -134,7 +136,7 @@ class RunFolder:
             UserError: if the folder cannot be written, or something that is not a file is in the
                 place of a file of the run.
         """
-        with writing(self.path):
+        with writing(self.path, full=_FULL):
             try:
                 lock = FileLock(self.path / LOCK, timeout=0)
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -185,7 +187,7 @@ class RunFolder:
         if name in _BELONGING:
             self._written[name] = hashlib.sha256(data).hexdigest()
             self._forget(name, self._written[name])
-        with writing(self.path / name):
+        with writing(self.path / name, full=_FULL):
             replace_file(self.path / name, lambda file: file.write(data))
 
     def _forget(self, name: str, digest: str) -> None:
@@ -228,7 +230,7 @@ class RunFolder:
     def append(self, record: dict[str, Any]) -> None:
         """Append a line to the metrics; raise a UserError if the file cannot be written."""
         path = self.path / METRICS
-        with writing(path), path.open("a", encoding="utf-8") as handle:
+        with writing(path, full=_FULL), path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -436,6 +438,7 @@ class RunFolder:
 
 def _no_run(run: str, directory: str, names: list[str]) -> str:
     """Return the message about a run that does not exist."""
+    run = run or "''"
     if names:
         near = did_you_mean(run, names)
         there = near or f"; there are {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"

@@ -69,7 +69,7 @@ Share = Annotated[float, Between(0, 1)]
 
 
 class _MisfitError(Exception):
-    """A value is not of the wanted type."""
+    """A value is not of the wanted type; if a part of it is at fault: the place and the part."""
 
 
 def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -131,10 +131,15 @@ def shown(value: Any) -> str:
 def _argument(function: Callable[..., Any], name: str, wanted: Any, value: Any) -> Any:
     try:
         return _fit(wanted, value)
-    except _MisfitError:
+    except _MisfitError as error:
         where = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
-        hint = _suggestion(wanted, value)
-        raise UserError(f"{where}(): {name} {must_be(_in_words(wanted), value)}{hint}") from None
+        problem = (
+            f"{where}(): {name} {must_be(_in_words(wanted), value)}{_suggestion(wanted, value)}"
+        )
+        if error.args:
+            place, part = error.args
+            problem = f"{where}(): {name} must be {_in_words(wanted)}; {name}{place} {shown(part)}"
+        raise UserError(problem) from None
 
 
 def _hints(function: Any) -> dict[str, Any]:
@@ -199,12 +204,22 @@ def _require(fits: bool, value: Any) -> Any:
 
 
 def _fit_one(choices: Iterable[Any], value: Any) -> Any:
+    misfit = _MisfitError()
     for choice in choices:
         try:
             return _fit(choice, value)
-        except _MisfitError:
-            continue
-    raise _MisfitError
+        except _MisfitError as error:
+            misfit = error if error.args else misfit
+    raise misfit
+
+
+def _fit_part(wanted: Any, value: Any, index: str, place: str = " is") -> Any:
+    """Fit a part of a value; a _MisfitError says where it is."""
+    try:
+        return _fit(wanted, value)
+    except _MisfitError as error:
+        inner, part = error.args or (place, value)
+        raise _MisfitError(index + inner, part) from None
 
 
 def _fit_between(value: Any, limits: Iterable[Any]) -> Any:
@@ -232,9 +247,9 @@ def _fit_container(origin: type, inner: tuple[Any, ...], value: Any) -> Any:
     """Return a collection whose items fit; an iterator becomes a list."""
     if issubclass(origin, Mapping):
         _require(isinstance(value, Mapping), value)
-        for pair in value.items():
-            for of_type, one in zip(inner, pair, strict=False):
-                _fit(of_type, one)
+        for key, one in value.items() if inner else ():
+            _fit_part(inner[0], key, "", " has the key")
+            _fit_part(inner[1], one, f"[{shown(key)}]")
         return value
     if origin not in (Iterable, Sequence, list, tuple, Set):
         return _require(isinstance(value, origin), value)
@@ -242,7 +257,9 @@ def _fit_container(origin: type, inner: tuple[Any, ...], value: Any) -> Any:
     if wrong or (origin is not Iterable and isinstance(value, Set)):
         raise _MisfitError
     items = value if isinstance(value, list | tuple) else list(value)
-    fitted = [_fit(inner[0], item) for item in items] if inner else items
+    fitted = items
+    if inner:
+        fitted = [_fit_part(inner[0], item, f"[{i}]") for i, item in enumerate(items)]
     same = all(one is other for one, other in zip(fitted, items, strict=True))
     return items if same else fitted
 
@@ -291,7 +308,9 @@ def _in_words(wanted: Any) -> str:
     if origin is Literal:
         return one_of([repr(one) for one in inner])
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "a dict"
+        parts = zip(("key", "value"), inner, strict=False)
+        each = [f"each {part} is {_in_words(one)}" for part, one in parts if one is not Any]
+        return "a dict" + (f" in which {' and '.join(each)}" if each else "")
     if origin in (Iterable, Sequence, list, tuple, Set):
         items = f" in which each item is {_in_words(inner[0])}" if inner[:1] != (Any,) else ""
         return f"a list{items}"

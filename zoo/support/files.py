@@ -29,6 +29,7 @@ MOST_TEXT = 64 << 20
 """Most bytes of a text that is read whole, such as JSON: more than any run or list here has."""
 
 
+_MAKE_ROOM = "make room and run again"
 _WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
 _WRONG_NAMES |= {errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ}
 """Errors that mean the user wrote a wrong path."""
@@ -263,8 +264,13 @@ def is_wrong_name(error: Exception) -> bool:
 
 
 @contextmanager
-def writing(path: Path, way_out: str = "") -> Iterator[None]:
+def writing(path: Path, way_out: str = "", full: str = _MAKE_ROOM) -> Iterator[None]:
     """Report in one message why a file or folder cannot be written, and what to do.
+
+    Args:
+        path: of the file or folder.
+        way_out: what to do.
+        full: what to do if no more can be written there, unless there is a ``way_out``.
 
     Raises:
         UserError: in place of the system's error; a :class:`zoo.errors.MachineError` unless no
@@ -275,13 +281,17 @@ def writing(path: Path, way_out: str = "") -> Iterator[None]:
     except UserError:
         raise
     except (OSError, ValueError, NotImplementedError) as error:  # a null byte; no locks there
-        raise cannot_write(path, error, way_out) from error
+        raise cannot_write(path, error, way_out, full) from error
 
 
-def cannot_write(path: Path, error: Exception, way_out: str = "") -> UserError:
+def cannot_write(
+    path: Path, error: Exception, way_out: str = "", full: str = _MAKE_ROOM
+) -> UserError:
     """Return the message of :func:`writing`."""
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        way_out = way_out or "make room and run again"
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # EFBIG: a limit such as ulimit -f
+        way_out = way_out or full
+    if number in (errno.ENOSPC, errno.EDQUOT):
         return MachineError(f"{printable(str(path))}: no room left on the disk; {way_out}")
     kind = UserError if is_wrong_name(error) else MachineError
     reason = getattr(error, "strerror", None) or error

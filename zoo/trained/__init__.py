@@ -2,6 +2,7 @@
 
 - ``network``: the folder of a run -> a callable from images to embeddings
 - ``images``, ``files``: images given as paths, PIL images or arrays; folders and files of images
+- ``processes``: several processes that embed and measure
 - ``export``: ONNX and torch.export
 """
 

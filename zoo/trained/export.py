@@ -289,7 +289,17 @@ def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
             raise UserError(
                 f"ONNX needs {package}, which is not installed: pip install 'metric-zoo[export]'"
             ) from error
+    if opset is not None and opset > (most := _newest_opset()):
+        raise UserError(f"opset {opset}: give {_LEAST_OPSET} to {most}, or leave it out")
     return chosen
+
+
+def _newest_opset() -> int:
+    """Return the newest opset that the installed onnx knows."""
+    import onnx
+
+    newest: int = onnx.defs.onnx_opset_version()
+    return newest
 
 
 def _torch() -> tuple[int, ...]:
@@ -520,12 +530,13 @@ def _is_of_tracing(error: BaseException | None) -> bool:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress what torch's exporters print for their developers."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("torch", "onnxscript"))}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from textwrap import wrap
 
 from rich.console import Group
 from rich.table import Table as RichTable
@@ -27,7 +28,9 @@ def render(
         width: in characters; by default as wide as necessary. In a narrower terminal, data sets
             are placed below each other, settings become notes, and columns are left out.
         highlight: the name of a run whose row is coloured.
-        settings: show all columns and settings, on as many lines a row as it takes.
+        settings: show all columns and settings, on as many lines a row as it takes. Where columns
+            would be cut, each row is a block of lines; a word may be longer than the line, so print
+            it with ``crop=False``.
     """
     grid = layout(table)
     cells = _texts(grid)
@@ -41,18 +44,51 @@ def render(
         if narrow.width_of(cells) > width:
             numbers = [i for i, head in enumerate(grid.heads) if head.number]
             cells = narrow.fit(cells, numbers, width)
+        if settings and narrow.width_of(cells) > width:
+            return _blocks(layout(table), width, highlight)
     shown = RichTable(box=None, pad_edge=False)
     for head, text in zip(grid.heads, cells[0], strict=True):
         shown.add_column(text, justify="right" if head.number else "left", overflow="fold")
     for line, texts in zip(grid.lines, cells[1:], strict=True):
         if line.rule:
             shown.add_row()
-        found = any(r["run"] == highlight for e in line.line.experiments for r in e.results)
-        style = "dim" if line.below else "cyan" if found else ""
-        shown.add_row(*_cells(line, texts), style=style)
+        shown.add_row(*_cells(line, texts), style=_style(line, highlight))
     above = [_spans(grid, cells)] if grid.spans else []
-    below = [Text(_note(mark, note), style="dim") for mark, note in grid.notes]
-    return Group(Text(grid.title, style="bold"), *above, shown, *below)
+    whole = width if settings else None
+    below = [_whole(_note(mark, note), whole, "dim") for mark, note in grid.notes]
+    return Group(_whole(grid.title, whole, "bold"), *above, shown, *below)
+
+
+def _style(line: GridLine, highlight: str | None) -> str:
+    found = any(r["run"] == highlight for e in line.line.experiments for r in e.results)
+    return "dim" if line.below else "cyan" if found else ""
+
+
+def _blocks(grid: Grid, width: int, highlight: str | None) -> Group:
+    """Return a table as lines "name: value", with an empty line before each row."""
+    shown = [_whole(grid.title, width, "bold")]
+    for line in grid.lines:
+        above = line.cells[0].text.strip() if line.below else ""
+        if not line.below:
+            shown.append(Text())
+        for head, cell in list(zip(grid.heads, line.cells, strict=True))[line.below :]:
+            name = " ".join(filter(None, (above, head.group, head.text)))
+            style = "bold" if cell.best else _style(line, highlight)
+            if cell.text:
+                text = f"{name}: {cell.text}" if name else cell.text
+                shown.append(_whole(text + cell.marks.translate(RAISED), width, style))
+    below = [_whole(_note(mark, note), width, "dim") for mark, note in grid.notes]
+    return Group(*shown, Text(), *below)
+
+
+def _whole(text: str, width: int | None, style: str) -> Text:
+    """Return a text whose lines end at spaces, so that a word longer than the width stays whole."""
+    if width is None:
+        return Text(text, style)
+    lines = wrap(
+        text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return Text("\n".join(lines), style, no_wrap=True, overflow="ignore")
 
 
 def _narrowed(table: Table, width: int) -> Grid:
