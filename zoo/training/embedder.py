@@ -190,7 +190,7 @@ class Embedder(nn.Module):
 
     def _maps(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """Return the feature map of each level; errors name the backbone and the image size."""
-        if torch.compiler.is_compiling():  # torch.export before 2.6 cannot trace the block below
+        if torch.compiler.is_dynamo_compiling():  # in torch 2.4, it cannot trace the block below
             return self.backbone(pixels)
         size = "x".join(map(str, pixels.shape[-2:]))
         with blaming(f"{self.name} on images of {size} pixels"):
