@@ -158,7 +158,7 @@ def test_the_docstring_of_a_package_names_its_files():
 
 def test_tests_have_the_folders_of_what_they_test():
     tested = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
-    assert tested == set(LAYERS) - {"runner"} | set(COMPONENTS) | {"docs"}
+    assert tested == set(LAYERS) - {"runner"} | set(COMPONENTS) | {"docs", "gpu"}
 
 
 def test_the_picture_is_up_to_date():

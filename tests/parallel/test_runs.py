@@ -1,14 +1,25 @@
 """A run of several processes: the numbers of one process, whatever is trained, and messages."""
 
+import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 from contextlib import contextmanager
 
+import commands
+import numpy as np
 import pytest
+import torch
+from finished import run_on_photographs
+from in_processes import call, runs_of
+from places import ROOT
 from replicas import photographs
 
-from zoo import UserError, runner
+from zoo import UserError, checks, config, runner
 from zoo.progress import Reporter
+from zoo.runs import identity
 from zoo.runs.folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_glyphs")]
@@ -39,12 +50,16 @@ class Stops(Reporter):
             yield report
 
 
-def train(output, *settings, reporter=QUIET):
-    """Do a run with the settings of SMALL that are not given; return its result and folder."""
+def given(output, *settings):
+    """Return the settings of a run: those of SMALL, unless others are given."""
     keys = tuple(setting.split("=", 1)[0] for setting in settings)
     small = [setting for setting in SMALL if not setting.startswith(keys)]
-    given = [*small, *settings, f"output={output}"]
-    result = runner.run("ice_glyphs", given, reporter=reporter)
+    return [*small, *settings, f"output={output}"]
+
+
+def train(output, *settings, reporter=QUIET):
+    """Do a run; return its result and folder."""
+    result = runner.run("ice_glyphs", given(output, *settings), reporter=reporter)
     return result, RunFolder(output / result["run"])
 
 
@@ -104,15 +119,29 @@ VARIANTS = {
 }
 
 
+def variant(output, name):
+    return given(output, *VARIANTS[name], "train.iterations=8", "optimizer={name: sgd, lr: 0.01}")
+
+
+@pytest.fixture(scope="module")
+def together(few_glyphs, tmp_path_factory):
+    """Each variant as a run of two processes, which are started once for all."""
+    output = tmp_path_factory.mktemp("together")
+    configs = [config.load("ice_glyphs", variant(output / name, name)) for name in VARIANTS]
+    results = dict(zip(VARIANTS, call(2, runs_of, configs), strict=True))
+    return {
+        name: (found, RunFolder(output / name / found["run"])) for name, found in results.items()
+    }
+
+
 @pytest.mark.parametrize("name", VARIANTS)
-def test_whatever_is_trained_the_numbers_are_those_of_one_process(tmp_path, name):
-    settings = (*VARIANTS[name], "train.iterations=8", "optimizer={name: sgd, lr: 0.01}")
+def test_whatever_is_trained_the_numbers_are_those_of_one_process(together, tmp_path, name):
     loose = name == "bfloat16"
-    one = train(tmp_path / "one", *settings)
-    two = train(tmp_path / "two", *settings, "train.processes=2")
-    assert_alike(two, one, queries=30 if loose else 5, rel=3e-2 if loose else 2e-3)
-    for measure, score in one[0].get("measures", {}).items():
-        assert two[0]["measures"][measure] == pytest.approx(score, abs=0.02)
+    result = runner.run("ice_glyphs", variant(tmp_path, name), reporter=QUIET)
+    one = result, RunFolder(tmp_path / result["run"])
+    assert_alike(together[name], one, queries=30 if loose else 5, rel=3e-2 if loose else 2e-3)
+    for measure, score in result.get("measures", {}).items():
+        assert together[name][0]["measures"][measure] == pytest.approx(score, abs=0.02)
 
 
 def test_what_cannot_be_divided_is_one_message(tmp_path):
@@ -134,3 +163,96 @@ def test_an_image_that_one_process_cannot_read_is_one_message(tmp_path):
     )
     with pytest.raises(UserError, match="cannot be read|truncated|not an image"):
         train(tmp_path / "runs", *settings, "train.processes=2", "train.iterations=8")
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def test_torchrun_on_two_machines(alone, tmp_path):
+    """Two launchers with a process each; only the first prints, and the second needs no folder."""
+    port, nodes = free_port(), []
+    for rank in range(2):
+        place = tmp_path / str(rank)
+        place.mkdir()
+        rendezvous = ["--nnodes", "2", "--node-rank", str(rank), "--master-addr", "127.0.0.1"]
+        command = [sys.executable, "-m", "torch.distributed.run", *rendezvous]
+        command += ["--master-port", str(port), "--nproc-per-node", "1", "-m", "zoo", "run"]
+        settings = [*SMALL, "ice_glyphs", "train.iterations=100", SGD, "output=runs"]
+        nodes.append(
+            subprocess.Popen(
+                [*command, *settings],
+                cwd=place,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    first, second = (node.communicate(timeout=300) for node in nodes)
+    assert [node.returncode for node in nodes] == [0, 0], first[1] + second[1]
+    assert "ice_glyphs" in first[0]
+    assert second[0] == ""
+    assert not (tmp_path / "1" / "runs").exists()
+    (folder,) = map(RunFolder, (tmp_path / "0" / "runs").iterdir())
+    assert_alike((folder.result(), folder), alone)
+
+
+def test_a_plan_of_runs_of_two_processes(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    settings = [s for s in SMALL if not s.startswith("train.log_every")]
+    arguments = (*settings, "train.iterations=4", "train.processes=2", "--seeds", "0,1", "-q")
+    status, out, error = command("run", "ice_glyphs", *arguments)
+    assert (status, error) == (0, "")
+    assert "ice_glyphs" in out
+    assert len([*tmp_path.glob("runs/*/result.json")]) == 2
+
+
+def test_images_are_embedded_by_two_processes_as_by_one(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    run = run_on_photographs(tmp_path)
+    (tmp_path / "photos" / "broken.png").write_bytes(b"not an image")
+    for name, more in (("one", ()), ("two", ("--processes", "2"))):
+        status, _, error = command("embed", run, "photos", "-o", f"{name}.npz", *more)
+        assert status == 0
+        assert "broken.png" in error
+    one, two = np.load("one.npz"), np.load("two.npz")
+    assert one["names"].tolist() == two["names"].tolist()
+    assert np.allclose(one["embeddings"], two["embeddings"], atol=1e-6)
+    whole = command("measure", run, "--measures", "map_at_r,nmi")
+    result = json.loads((run / "result.json").read_text())
+    for name in ("measures", "clustering"):
+        result.pop(name)
+    (run / "embeddings.npz").unlink()
+    (run / "result.json").write_text(json.dumps(identity.seal(result)))
+    assert (
+        command("measure", run, "--measures", "map_at_r,nmi", "--processes", "2")[:2] == whole[:2]
+    )
+
+
+def test_the_part_on_the_page_is_a_part():
+    class MyLoss(torch.nn.Module):
+        def terms_of(self, anchors, gallery, labels, others):
+            cosines = (
+                torch.nn.functional.normalize(anchors) @ torch.nn.functional.normalize(gallery).T
+            )
+            same = labels[:, None] == others
+            return (cosines * (~same)).square().sum(1), (~same).any(1)
+
+        def forward(self, embeddings, labels):
+            terms, valid = self.terms_of(embeddings, embeddings, labels, labels)
+            return terms[valid].sum() / valid.sum().clamp_min(1)
+
+    (code,) = commands.blocks("python", (ROOT / "docs" / "processes.md").read_text("utf-8"))
+    made = {}
+    exec(code, made)
+    MyLoss.part = made["part"]
+    checks.check_rows(checks.Subject(MyLoss))
+
+
+def test_other_commands_are_not_for_torchrun(monkeypatch, command):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    status, _, error = command("embed", "run", "photos", "-o", "x.npz")
+    assert (status, error.count("\n")) == (2, 1)
+    assert "takes --processes instead" in error

@@ -332,14 +332,14 @@ def test_one_that_somebody_else_stops_has_failed(pretending, monkeypatch):
 
 
 def acquire(slots, *wanted):
-    return [slot and slot.device for slot in map(slots.acquire, wanted)]
+    return [slot and slot.devices[0] for slot in map(slots.acquire, wanted)]
 
 
 def test_each_gpu_has_one_run():
     slots = DeviceSlots(gpus=2)
     assert acquire(slots, "auto", "cuda", "auto") == ["cuda:0", "cuda:1", None]
-    slots.release(scheduler.DeviceSlot("cuda:1", {}))
-    assert slots.acquire("auto") == ("cuda:1", {"CUDA_VISIBLE_DEVICES": "1"})
+    slots.release(scheduler.DeviceSlot(("cuda:1",), {}))
+    assert slots.acquire("auto") == (("cuda:1",), {"CUDA_VISIBLE_DEVICES": "1"})
     assert slots.at_a_time(["auto"] * 5) == 2
     assert slots.at_a_time(["auto"]) == 1
 
@@ -350,9 +350,22 @@ def test_more_runs_than_gpus_are_spread_evenly():
     assert slots.at_a_time(["auto"] * 5) == 3
 
 
+def test_a_run_of_several_processes_has_a_gpu_for_each():
+    slots = DeviceSlots(gpus=4)
+    two = slots.acquire("auto", 2)
+    assert two == (("cuda:0", "cuda:1"), {"CUDA_VISIBLE_DEVICES": "0,1"})
+    assert slots.acquire("auto", 3) is None
+    assert slots.acquire("auto", 2).devices == ("cuda:2", "cuda:3")
+    slots.release(two)
+    assert slots.acquire("auto").devices == ("cuda:0",)
+    assert DeviceSlots(gpus=4).at_a_time(["auto"] * 5, 2) == 2
+    assert DeviceSlots(gpus=0).acquire("cpu", 2) == (("cpu",), {})
+    assert DeviceSlots(gpus=0, limit=2).at_a_time(["cpu"] * 3, 2) == 2
+
+
 def test_a_run_that_names_its_device_has_that():
     slots = DeviceSlots(gpus=2)
-    assert slots.acquire("cuda:1") == ("cuda:1", {})
+    assert slots.acquire("cuda:1") == (("cuda:1",), {})
     assert acquire(slots, "cuda:1", "auto", "cpu", "cpu") == [None, "cuda:0", "cpu", None]
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import zoo.checks
+from zoo import runner
 from zoo.base import Preprocess
 from zoo.data.pipeline import Batch
 from zoo.evaluation import shards
@@ -118,3 +119,8 @@ def steps_of(steps, ranks, reporter):
         same = all(torch.equal(a, b) for a, b in zip(first, state.values(), strict=True))
         outcomes.append((gradients, state, not any(ranks.any(not same))))
     return outcomes
+
+
+def runs_of(configs, ranks, reporter):
+    """Do several runs, one after the other; return their results."""
+    return [dict(runner._of_process(one, (), False, True, ranks, reporter)) for one in configs]

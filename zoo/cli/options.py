@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ import rich_click as click
 from click.exceptions import Exit
 
 from zoo.cli.messages import complain
-from zoo.errors import out_of_memory
+from zoo.errors import UserError, out_of_memory
 
 RUN = "The folder of a run, its name in runs/, or the beginning of that name."
 PATH = click.Path(path_type=Path)
@@ -32,10 +33,19 @@ max_pixels = click.option(
     metavar="N",
     help="Skip images with more pixels; by default more than 179 megapixels.",
 )
+
+
+def _not_under_torchrun(context: click.Context, option: click.Parameter, value: int) -> int:
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UserError("torchrun is for zoo run; this command takes --processes instead")
+    return value
+
+
 processes = click.option(
     "--processes",
     type=click.IntRange(min=1),
     default=1,
+    callback=_not_under_torchrun,
     metavar="N",
     help="Processes that share the images, each on a GPU of its own, if there are any.",
 )

@@ -195,7 +195,7 @@ def _run_jobs(jobs: Sequence[Job], plan: Plan, at_a_time: int | None, reporter: 
         return False
     slots = DeviceSlots(_gpus_for(plan.jobs), at_a_time)
     live = LiveTable(jobs, reporter.console, reporter.quiet)
-    threads = _threads(slots.at_a_time([job.config.device for job in plan.jobs]))
+    threads = _threads(_at_a_time(slots, plan.jobs))
     scheduler = Scheduler(
         left, slots, live.changed, live.tick, threads, live.stopping, live.left_over
     )
@@ -271,12 +271,16 @@ def forecast(plan: Plan, at_a_time: int | None = None, restart: bool = False) ->
         made.add_row(Text(job.name), Text(job.settings), states[-1], *cells)
     lines = [_summary(plan, states), *map(str, plan.contests)]
     if left:
-        together = DeviceSlots(_gpus_for(left), at_a_time).at_a_time(
-            [j.config.device for j in left]
-        )
+        together = _at_a_time(DeviceSlots(_gpus_for(left), at_a_time), left)
         lines += _totals(found, together, Path(left[0].config.output))
         lines += dict.fromkeys(line for job in left for line in extras(job.config))
     return Group(made, *map(Text, lines))
+
+
+def _at_a_time(slots: DeviceSlots, jobs: Sequence[Job]) -> int:
+    """Return how many of these runs can run at the same time."""
+    most = max(job.processes for job in jobs)
+    return slots.at_a_time([job.config.device for job in jobs], most)
 
 
 def _state(job: Job) -> State:

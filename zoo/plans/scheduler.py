@@ -76,6 +76,11 @@ class Job:
         return self.config.train.iterations
 
     @property
+    def processes(self) -> int:
+        """Processes of the run."""
+        return self.config.train.processes
+
+    @property
     def done(self) -> bool:
         """Whether its folder has the final record."""
         return self.folder.finished or (not self.test and self.folder.validated)
@@ -153,9 +158,9 @@ Events = queue.Queue[tuple[Job, dict[str, Any]]]
 
 
 class DeviceSlot(NamedTuple):
-    """Where a run executes: a device, and the environment variables that select it."""
+    """Where a run executes: its devices, and the environment variables that select them."""
 
-    device: str
+    devices: tuple[str, ...]
     environment: dict[str, str]
 
 
@@ -171,31 +176,40 @@ class DeviceSlots:
         self._gpus = [f"cuda:{i}" for i in range(gpus)]
         self._limit = limit
         self._busy: Counter[str] = Counter()
+        self._running = 0
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         self._visible = visible.split(",") if visible else list(map(str, range(gpus)))
 
-    def at_a_time(self, wanted: Sequence[str]) -> int:
-        """Return how many runs that want these devices can run at the same time."""
-        devices = {d for w in wanted for d in self._candidates(w)}
-        return min(len(wanted), self._limit or len(devices))
+    def at_a_time(self, wanted: Sequence[str], processes: int = 1) -> int:
+        """Return how many runs that want these devices can run at the same time.
 
-    def acquire(self, wanted: str) -> DeviceSlot | None:
-        """Return a free device for a run whose config has ``device: wanted``; None if none is."""
-        if self._limit and self._busy.total() >= self._limit:
+        ``processes`` is the largest number of processes of a run.
+        """
+        devices = {d for w in wanted for d in self._candidates(w)}
+        return min(len(wanted), self._limit or max(1, len(devices) // processes))
+
+    def acquire(self, wanted: str, processes: int = 1) -> DeviceSlot | None:
+        """Return free devices for a run whose config has ``device: wanted``, or None.
+
+        Each of its processes gets a GPU of its own, as far as there are GPUs.
+        """
+        if self._limit and self._running >= self._limit:
             return None
-        devices = self._candidates(wanted)
-        device = min(devices, key=lambda d: self._busy[d])
-        if self._busy[device] >= self._share(len(devices)):
+        candidates = self._candidates(wanted)
+        devices = sorted(candidates, key=lambda d: self._busy[d])[:processes]
+        if self._busy[devices[-1]] >= self._share(len(candidates)):
             return None
-        self._busy[device] += 1
-        # A process that sees only one GPU cannot allocate memory on another one by mistake.
-        chosen = wanted in _ANY_GPU and device in self._gpus
-        of_gpu = {"CUDA_VISIBLE_DEVICES": self._visible[int(device[5:])]} if chosen else {}
-        return DeviceSlot(device, of_gpu)
+        self._running += 1
+        self._busy.update(devices)
+        # A process that sees only its GPUs cannot allocate memory on another one by mistake.
+        chosen = wanted in _ANY_GPU and devices[0] in self._gpus
+        visible = ",".join(self._visible[int(device[5:])] for device in devices if chosen)
+        return DeviceSlot(tuple(devices), {"CUDA_VISIBLE_DEVICES": visible} if chosen else {})
 
     def release(self, slot: DeviceSlot) -> None:
-        """Make a device free again."""
-        self._busy[slot.device] -= 1
+        """Make the devices free again."""
+        self._running -= 1
+        self._busy.subtract(slot.devices)
 
     def _candidates(self, wanted: str) -> list[str]:
         return self._gpus if wanted in _ANY_GPU and self._gpus else [wanted]
@@ -328,7 +342,7 @@ class Scheduler:
 
     def _start_what_fits(self) -> None:
         for job in sorted(self._waiting, key=lambda job: job.state != "waiting"):
-            slot = self._slots.acquire(job.config.device) if job.due else None
+            slot = self._slots.acquire(job.config.device, job.processes) if job.due else None
             if slot is None:
                 continue
             before = job.state
