@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from in_processes import call, evaluate
+from in_processes import call, evaluate, with_fewer
 
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.measures import measure
@@ -43,31 +43,29 @@ def cases():
 
 CASES = dict(cases())
 pytestmark = pytest.mark.slow
-PROCESSES = (2, 3)
 PIECE = 7  # a shard passes round in several pieces
 
 
-@pytest.fixture(scope="module", params=PROCESSES)
-def together(request):
-    chosen = {
-        name: case
-        for name, case in CASES.items()
-        if len(case.get("cuts", [0] * (request.param + 1))) == request.param + 1
+def test_all_is_as_found_by_one_process():
+    """By two processes and by three, which are started once for all cases."""
+    cases = {
+        n: {k: case for k, case in CASES.items() if len(case.get("cuts", range(n + 1))) == n + 1}
+        for n in (2, 3)
     }
-    return dict(
-        zip(chosen, call(request.param, evaluate, list(chosen.values()), PIECE), strict=True)
-    )
+    arguments = {n: (list(some.values()), PIECE) for n, some in cases.items()}
+    found = call(3, with_fewer, evaluate, arguments)
+    for n, some in cases.items():
+        assert len(some) >= len(CASES) - 1
+        for (name, case), outcome in zip(some.items(), found[n], strict=True):
+            assert_as_alone(case, *outcome, f"{name}, {n} processes")
 
 
-@pytest.mark.slow
-def test_all_is_as_found_by_one_process(together):
-    assert len(together) >= len(CASES) - 1
-    for name, (of_ranks, of_r, of_measures) in together.items():
-        case = {key: value for key, value in CASES[name].items() if key != "cuts"}
-        items = case.pop("embeddings"), case.pop("labels")
-        assert torch.equal(of_ranks, ranks(*items, **case)), name
-        for ours, theirs in zip(of_r, at_r(*items, **case), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0, msg=name)
-        if of_measures:
-            expected = measure(["nmi", "map_at_r"], *items).values
-            assert of_measures == pytest.approx(expected, rel=1e-12), name
+def assert_as_alone(case, of_ranks, of_r, of_measures, name):
+    case = {key: value for key, value in case.items() if key != "cuts"}
+    items = case.pop("embeddings"), case.pop("labels")
+    assert torch.equal(of_ranks, ranks(*items, **case)), name
+    for ours, theirs in zip(of_r, at_r(*items, **case), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0, msg=name)
+    if of_measures:
+        expected = measure(["nmi", "map_at_r"], *items).values
+        assert of_measures == pytest.approx(expected, rel=1e-12), name

@@ -1,14 +1,13 @@
-"""One step of several processes is the step of one: gradients, statistics, the loss's own state."""
+"""One step of several processes is the step of one: gradients, statistics, state of the loss."""
 
 import pytest
 import torch
-from in_processes import Step, call, step_of, steps_of
+from in_processes import Step, call, step_of, steps_of, with_fewer
 
 import zoo
 from zoo.parallel.ranks import Ranks
 
 pytestmark = pytest.mark.slow
-PROCESSES = (2, 3)  # 3 does not divide the batch of 25
 EVERY = [name for name in zoo.names("losses") if not name.startswith("pml.")]
 OF_PML = ("NTXentLoss", "SupConLoss", "ProxyAnchorLoss", "ArcFaceLoss", "SoftTripleLoss")
 STEPS = {
@@ -23,12 +22,6 @@ STEPS = {
     "a limit on the gradient": Step("rll", double=True, settings=("train.clip_norm=1e-3",)),
     "as few images as processes": Step("proxy_nca", double=True, images=3),
 }
-
-
-@pytest.fixture(scope="module", params=PROCESSES)
-def together(request):
-    names = list(STEPS)
-    return dict(zip(names, call(request.param, steps_of, list(STEPS.values())), strict=True))
 
 
 def together_as_one(tensors, keys):
@@ -48,15 +41,24 @@ def of(what, tensors):
     return {key: tensor for key, tensor in tensors.items() if key.startswith(what)}
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_the_gradients_are_those_of_one_process(together, name):
-    step = STEPS[name]
-    outcome = together[name]
-    expected = step_of(step, Ranks())
-    limit = 1e-12 if step.double else 1e-5
-    for mine, theirs in zip(outcome[:2], expected, strict=True):
-        assert mine.keys() == theirs.keys()
-        for what in ("network", "loss"):
-            if of(what, theirs):
-                assert error(of(what, mine), of(what, theirs)) < limit
-    assert outcome[2], "the processes differ after the step"
+def test_the_gradients_are_those_of_one_process():
+    """Of all losses, by two processes and by three, which are started once for all."""
+    arguments = {n: (list(STEPS.values()),) for n in (2, 3)}
+    found = call(3, with_fewer, steps_of, arguments)
+    wrong = []
+    for number, (name, step) in enumerate(STEPS.items()):
+        expected = step_of(step, Ranks())
+        for n in (2, 3):
+            *outcome, same = found[n][number]
+            faults = [*differences(outcome, expected, 1e-12 if step.double else 1e-5)]
+            faults += [] if same else ["the processes differ after the step"]
+            wrong += [f"{name}, {n} processes: {fault}" for fault in faults]
+    assert not wrong
+
+
+def differences(outcome, expected, limit):
+    """Yield what differs in gradients and in state."""
+    for what, mine, theirs in zip(("gradient", "state"), outcome, expected, strict=True):
+        for part in ("network", "loss"):
+            if of(part, theirs) and error(of(part, mine), of(part, theirs)) >= limit:
+                yield f"{what} of the {part}, {error(of(part, mine), of(part, theirs)):.2g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import zoo.checks
@@ -16,6 +17,7 @@ from zoo.evaluation.at_r import at_r
 from zoo.evaluation.measures import measure
 from zoo.evaluation.recall import ranks as ranks_of
 from zoo.parallel.launch import launch
+from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
 from zoo.training.embedder import Embedder
 from zoo.training.step import Trainer
@@ -31,6 +33,15 @@ def part(items, ranks, cuts=None):
     if cuts is None:
         return items[ranks.share(len(items))]
     return items[cuts[ranks.rank] : cuts[ranks.rank + 1]]
+
+
+def with_fewer(function, arguments, ranks, reporter):
+    """Call a function in all processes, and in all but the last; return both results by size."""
+    fewer = dist.new_group(list(range(ranks.size - 1)))
+    found = {ranks.size: function(*arguments[ranks.size], ranks, reporter)}
+    if ranks.rank < ranks.size - 1:
+        found[ranks.size - 1] = function(*arguments[ranks.size - 1], Ranks(fewer), reporter)
+    return found
 
 
 def evaluate(cases, piece, ranks, reporter):
