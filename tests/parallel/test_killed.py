@@ -76,7 +76,7 @@ def assert_gone(pids):
 
 
 def test_stopped_and_killed_it_ends_as_if_nothing_had_been(tmp_path):
-    """Asked to stop through the launcher and through one process; killed anywhere, at any moment."""
+    """Asked to stop through the launcher and one process; killed anywhere, at any moment."""
     for to in ("launcher", "one process"):
         stop(tmp_path, to)
     draw, killed = random.Random(7), 0
