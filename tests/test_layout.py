@@ -36,7 +36,7 @@ LAYERS = {
     "comparing": "data runs support",
     "trained": "training data runs config evaluation parallel support",
     "tables": "comparing runs config evaluation support",
-    "runner": "tables training runs config parallel support",
+    "runner": "tables training runs config registry parallel support",
     "search": "trained training data runs evaluation support",
     "report": "trained tables comparing runs evaluation support",
     "plans": "runner training comparing runs config registry support",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from zoo.config.schema import Config
 from zoo.errors import UserError
 from zoo.parallel.ranks import Ranks, started_by_torch
 from zoo.progress import Reporter
+from zoo.registry.components import REGISTERED_IN
 from zoo.runs.folder import CONFIG, RunFolder
+from zoo.runs.plugins import plugins_of
 from zoo.support.checked import checked
 from zoo.tables.notebook import RunResult
 from zoo.training.chosen import Chosen
@@ -76,8 +80,34 @@ def run(
     if config.train.processes > 1:
         from zoo.parallel.launch import launch
 
-        return launch(config.train.processes, _of_process, *work, reporter=reporter)[0]
+        start = partial(_of_launched, _registering(config))
+        return launch(config.train.processes, start, *work, reporter=reporter)[0]
     return _of_process(*work, Ranks(), reporter)
+
+
+def _registering(config: Config) -> list[str]:
+    """Return the modules that other processes have to import, since they register components.
+
+    Raises:
+        UserError: one was registered in a script or notebook, which other processes cannot import.
+    """
+    modules = []
+    for kind, plugin in plugins_of(config).items():
+        if plugin.startswith(REGISTERED_IN):
+            modules.append(plugin.removeprefix(REGISTERED_IN))
+            if modules[-1] == "__main__":
+                raise UserError(
+                    f"train.processes: one of the {kind} is registered in this script or notebook, "
+                    "which other processes cannot import; move its class to a module of its own"
+                )
+    return modules
+
+
+def _of_launched(modules: list[str], *rest: Any) -> RunResult:
+    """Do the part of one of several processes."""
+    for module in modules:
+        importlib.import_module(module)
+    return _of_process(*rest)
 
 
 def _of_process(

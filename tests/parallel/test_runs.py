@@ -1,5 +1,6 @@
 """A run of several processes: the numbers of one process, whatever is trained, and messages."""
 
+import importlib
 import json
 import os
 import signal
@@ -17,10 +18,12 @@ from in_processes import call, runs_of
 from places import ROOT
 from replicas import photographs
 
+import zoo
 from zoo import UserError, checks, config, runner
 from zoo.data.pipeline import _Keys
 from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
+from zoo.registry import components
 from zoo.runs import identity
 from zoo.runs.folder import RunFolder
 from zoo.training.batchnorm import synchronise
@@ -283,3 +286,29 @@ def test_other_commands_are_not_for_torchrun(monkeypatch, command):
     status, _, error = command("embed", "run", "photos", "-o", "x.npz")
     assert (status, error.count("\n")) == (2, 1)
     assert "takes --processes instead" in error
+
+
+def test_a_loss_of_a_module_is_imported_and_one_of_a_script_is_refused(tmp_path, monkeypatch):
+    """Other processes have neither what this one registered, nor its notebook."""
+    monkeypatch.setattr(components, "_registered", dict(components._registered))
+    name = f"registering{os.getpid()}"
+    (tmp_path / f"{name}.py").write_text(REGISTERING)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(name)
+    few = ("train.iterations=2", "train.processes=2", "evaluate.ks=[1]")
+    result, _ = train(tmp_path / "runs", "loss=of_a_module", *few)
+    assert result["plugins"] == {"losses": f"registered in {name}"}
+    module.OfAModule.__module__ = "__main__"
+    zoo.register("losses", "of_a_script")(module.OfAModule)
+    with pytest.raises(UserError, match="one of the losses is registered in this script or note"):
+        train(tmp_path / "runs", "loss=of_a_script", *few)
+
+
+REGISTERING = """
+import zoo
+from zoo.losses.ice import ICELoss
+
+@zoo.register("losses", "of_a_module")
+class OfAModule(ICELoss):
+    pass
+"""

@@ -103,6 +103,9 @@ class _Claim:
 
 _registered: dict[tuple[str, str], _Claim] = {}
 
+REGISTERED_IN = "registered in "
+"""Precedes the module, where others have the name of the distribution that has a component."""
+
 
 def names(kind: Kind) -> list[str]:
     """Return the sorted names of a kind, families as ``prefix.*``; imports nothing heavy.
@@ -300,7 +303,7 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
             owner = taken[0].distribution if taken else _PML_NAME
             raise UserError(f"{kind}: the name {name!r} belongs to {owner}; choose another")
         entry = EntryPoint(name, value, f"zoo.{kind}")
-        _registered[kind, name] = _Claim(entry, f"registered in {cls.__module__}", cls)
+        _registered[kind, name] = _Claim(entry, f"{REGISTERED_IN}{cls.__module__}", cls)
         return cls
 
     return decorate
