@@ -27,6 +27,7 @@ from zoo.registry import components
 from zoo.runs import identity
 from zoo.runs.folder import RunFolder
 from zoo.training.batchnorm import synchronise
+from zoo.training.experiment import assemble
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_glyphs")]
 SMALL = ["model.backbone.width=8", "model.embedding_size=16", "train.precision=fp32", "device=cpu"]
@@ -159,9 +160,20 @@ class Four(Ranks):
         self.size = 4
 
 
-def test_what_cannot_be_divided_is_one_message():
+def test_what_cannot_be_divided_is_one_message_before_training(tmp_path):
+    few = photographs(tmp_path / "few", {"train": 9, "test": 1}, each=3, size=(40, 36))
     with pytest.raises(UserError, match="3 images cannot be divided among 4 processes"):
         next(iter(_Keys(iter_of_batches([[0, 1, 2]]), 9, 0, 1, Four())))
+    for settings, said in (
+        (
+            "evaluate.backend=faiss",
+            "evaluate.backend=faiss works with one process, and there are 4",
+        ),
+        (f"dataset={{name: image_folder, root: {few}}}", "3 images cannot be divided among 4"),
+    ):
+        checked = config.load("ice_glyphs", [*SMALL, settings, "images.resize=32"])
+        with pytest.raises(UserError, match=said):
+            assemble(checked, QUIET, Four())
     network = torch.nn.Sequential(torch.nn.BatchNorm2d(3))
     with pytest.raises(UserError, match="train.sync_batchnorm=true, or model.freeze=batchnorm"):
         synchronise(network, Four(), torch.device("cpu"), allowed=False)

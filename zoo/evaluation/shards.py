@@ -61,7 +61,7 @@ class Shards:
     ) -> None:
         if (gallery is None) != (gallery_labels is None):
             raise UserError("gallery and gallery_labels go together: give both or neither")
-        self._ranks, self._group = Ranks(group), group
+        self._ranks = Ranks(group)
         given = [check_items(embeddings, labels)]
         if gallery is not None and gallery_labels is not None:
             given.append(check_items(gallery, gallery_labels, "gallery", given[0][0]))
@@ -73,7 +73,7 @@ class Shards:
         classes = numbers[: len(of_all)]
         ends = _ends(classes[-1], self._ranks.size)
         self._sides = [
-            _Side(vectors, of, torch.bucketize(of, ends, right=True), n, self._ranks, group)
+            _Side(vectors, of, torch.bucketize(of, ends, right=True), n, self._ranks)
             for (vectors, _), of, n in zip(given, classes, counts, strict=True)
         ]
         self.queries, self.gallery = self._sides[0].items, self._sides[-1].items
@@ -144,7 +144,7 @@ class Shards:
         theirs = mine.new_empty(count, *mine.shape[1:])
         both = ((dist.isend, mine.contiguous(), to), (dist.irecv, theirs, owner))
         operations = [
-            dist.P2POp(how, tensor, self._ranks.peer(peer), self._group)
+            dist.P2POp(how, tensor, self._ranks.peer(peer), self._ranks.group)
             for how, tensor, peer in both
             if tensor.numel()
         ]
@@ -171,13 +171,12 @@ class _Side:
         owner: Tensor,
         given: Sequence[int],
         ranks: Ranks,
-        group: dist.ProcessGroup | None,
     ) -> None:
         self.counts: list[int] = torch.bincount(owner, minlength=ranks.size).tolist()
         self.starts = [0, *accumulate(self.counts)][:-1]
         self._classes, self.order = classes.sort(stable=True)
         if not ranks.alone:
-            vectors = _sent(vectors, torch.split(owner, list(given)), ranks.rank, group)
+            vectors = _sent(vectors, torch.split(owner, list(given)), ranks)
         self.items = by_class(vectors, classes[owner == ranks.rank])[0]
 
     def classes_of(self, rank: int) -> Tensor:
@@ -185,18 +184,16 @@ class _Side:
         return torch.split(self._classes, self.counts)[rank]
 
 
-def _sent(
-    vectors: Tensor, owners: Sequence[Tensor], rank: int, group: dist.ProcessGroup | None
-) -> Tensor:
+def _sent(vectors: Tensor, owners: Sequence[Tensor], ranks: Ranks) -> Tensor:
     """Send each vector to its owner; return those for this process, in the order given."""
-    owner = owners[rank]
+    rank, owner = ranks.rank, owners[ranks.rank]
     away = owner != rank
     leaving = torch.bincount(owner[away], minlength=len(owners)).tolist()
     coming = [0 if r == rank else int((of == rank).sum()) for r, of in enumerate(owners)]
     arrived = vectors.new_empty(sum(coming), vectors.shape[1])
     sent = vectors[away][owner[away].argsort(stable=True)]
     with talking():
-        dist.all_to_all_single(arrived, sent, coming, leaving, group)
+        dist.all_to_all_single(arrived, sent, coming, leaving, ranks.group)
     before, after = torch.split(arrived, [sum(coming[:rank]), sum(coming[rank:])])
     return torch.cat([before, vectors[~away], after])
 

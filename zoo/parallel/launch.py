@@ -87,7 +87,7 @@ class Hub:
     """
 
     def __init__(self, work: Any, processes: int, reporter: Reporter) -> None:
-        self._work, self._processes, self._reporter = work, processes, reporter
+        self._work, self._reporter = work, reporter
         self.key = secrets.token_bytes(32)
         self._listener = Listener(backlog=processes, authkey=self.key)
         self._threads = [threading.Thread(target=self._accept, daemon=True)]

@@ -53,6 +53,7 @@ def measure_all(
     reporter: Reporter,
 ) -> Measured:
     """Return what :func:`zoo.measures.measure` returns, computed by several processes."""
+    processes = min(processes, len(labels))
     return launch(processes, _measure, list(names), embeddings, labels, reporter=reporter)[0]
 
 

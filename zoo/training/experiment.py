@@ -89,6 +89,7 @@ def assemble(
         validation=validation,
         ranks=ranks,
     )
+    _check_shares(experiment)
     if train is not None:
         _add_training(experiment, train)
     _check_memory(experiment)
@@ -103,6 +104,23 @@ def _check_classes(config: Config, test: ImageDataset) -> None:
             f"{config.dataset.name}: the test split has one image per class, so that no image can "
             "be found by another and Recall@K is 0 for every network; use classes of two or more"
         )
+
+
+def _check_shares(experiment: Experiment) -> None:
+    """Refuse before training what several processes could not measure after it."""
+    ranks = experiment.ranks
+    backend = experiment.config.evaluate.backend
+    if not ranks.alone and backend != "torch":
+        raise UserError(
+            f"evaluate.backend={backend} works with one process, and there are {ranks.size}; set "
+            "evaluate.backend=torch, which finds the same ranks"
+        )
+    for dataset in (experiment.test, experiment.validation):
+        if dataset is not None and len(dataset) < ranks.size:
+            raise UserError(
+                f"{len(dataset)} images cannot be divided among {ranks.size} processes; lower "
+                "train.processes"
+            )
 
 
 def _check_memory(experiment: Experiment) -> None:

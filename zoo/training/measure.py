@@ -12,7 +12,6 @@ from torch import Tensor
 
 from zoo.base import ImageDataset
 from zoo.data.pipeline import evaluation_batches
-from zoo.errors import UserError
 from zoo.evaluation.items import Array
 from zoo.evaluation.measures import Measured, measure
 from zoo.evaluation.recall import Recall, recall_at_k
@@ -38,11 +37,6 @@ def embed(
         workers=experiment.workers,
         device=experiment.device,
     )
-    if share.start == share.stop:
-        raise UserError(
-            f"{len(dataset)} images cannot be divided among {experiment.ranks.size} processes; "
-            "lower train.processes"
-        )
     embedder = experiment.embedder.eval()
     embeddings, features = [], []
     with torch.inference_mode():
