@@ -97,33 +97,36 @@ class ICELoss(Loss):
         shape = (len(embeddings), len(ref_emb))
         pairs = _Pairs(shape, labels, ref_labels, indices_tuple, exclude_self=alone)
         rows = slice(0, len(embeddings))
-        total, count = self._total(embeddings, None if alone else ref_emb, pairs, rows)
-        return total / count.clamp_min(1)
+        return self._mean(embeddings, None if alone else ref_emb, pairs, rows)
 
     def part(self, embeddings: Tensor, labels: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
-        """Return what some anchors add to the loss of a batch, see :meth:`AnchorLoss.part`."""
+        """Return what some anchors add to the loss of a batch, see :meth:`AnchorLoss.part`.
+
+        The labels tell how many pairs and anchors the batch has, so this is a part of the mean; the
+        counts of all parts are 1 together.
+        """
         with full_float32(embeddings.device):
             x, one = only_finite(upcast(embeddings))
             pairs = _Pairs((len(x), len(x)), labels, labels, None, exclude_self=True)
-            total, count = self._total(x, None, pairs, rows, _counts(labels))
-            return (total * one).reshape(1), count.reshape(1)
+            mean = self._mean(x, None, pairs, rows, _counts(labels)) * one
+            return mean.reshape(1), x.new_full((1,), len(x[rows]) / len(x))
 
-    def _total(
+    def _mean(
         self,
         embeddings: Tensor,
         gallery: Tensor | None,
         pairs: _Pairs,
         rows: slice,
         counts: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the sum of -log p(i|a) of some anchors, and the number of its terms."""
+    ) -> Tensor:
+        """Return the mean of -log p(i|a), or the part of it that some anchors have."""
         others = embeddings if gallery is None else gallery
         block = self.block or max(1, _BLOCK_ELEMENTS // max(1, len(others)))
         gradient = (self.scale, self.reweight, self.anchor_gradient)
-        total, count = _InstanceCrossEntropy.apply(
+        result: Tensor = _InstanceCrossEntropy.apply(
             embeddings, gallery, pairs, rows, counts, block, *gradient
         )
-        return total, count
+        return result
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor | None:
         """Return Eq. 13 to 15 in plain loops, in float64; None if it is the value's derivative.
@@ -197,10 +200,9 @@ def _counts(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _InstanceCrossEntropy(torch.autograd.Function):
-    """The sum of -log p and the number of terms, with a separate gradient.
+    """The value, with a separate gradient: for N_c > 2 it is not the derivative of any scalar.
 
-    For N_c > 2 it is not the derivative of any scalar. It is scaled so that the mean has the right
-    one. ``counts`` are the pairs and anchors of the batch, if ``rows`` are not all anchors.
+    ``counts`` are the pairs and anchors of the batch where only some anchors are given.
     """
 
     @staticmethod
@@ -215,7 +217,7 @@ class _InstanceCrossEntropy(torch.autograd.Function):
         scale: float,
         reweight: bool,
         anchor_gradient: bool,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
         anchors = unit_sphere(embeddings)
         gallery = anchors if ref_emb is None else unit_sphere(ref_emb)
         to_gallery = torch.zeros_like(gallery.f)
@@ -235,21 +237,17 @@ class _InstanceCrossEntropy(torch.autograd.Function):
             total = total + matched.total
             n_pairs = n_pairs + matched.pairs
             n_anchors = n_anchors + matched.anchors
-        all_pairs, all_anchors = (n_pairs, n_anchors) if counts is None else counts
-        # d/dS of the sum of -log p is s times its weights; the paper's weights, which belong to the
-        # mean, are used unchanged.
-        share = n_pairs.new_full((), scale)
-        if reweight:
-            share = 0.5 * all_pairs.clamp_min(1) / all_anchors.clamp_min(1)
+        n_pairs, n_anchors = (n.clamp_min(1) for n in counts or (n_pairs, n_anchors))
+        # d/dS of the mean of -log p is s times its weights; the paper's weights are used unchanged.
+        share = 0.5 / n_anchors if reweight else scale / n_pairs
         to_embeddings = anchors.pull_back(to_anchors, share)
         to_ref = None if ref_emb is None else gallery.pull_back(to_gallery, share)
         ctx.save_for_backward(to_embeddings, to_ref)
-        ctx.mark_non_differentiable(n_pairs)
-        return total, n_pairs
+        return total / n_pairs
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         to_embeddings, to_ref = ctx.saved_tensors
         return grad * to_embeddings, None if to_ref is None else grad * to_ref, *[None] * 7
 
