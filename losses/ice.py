@@ -237,7 +237,7 @@ class _InstanceCrossEntropy(torch.autograd.Function):
             total = total + matched.total
             n_pairs = n_pairs + matched.pairs
             n_anchors = n_anchors + matched.anchors
-        n_pairs, n_anchors = (n.clamp_min(1) for n in counts or (n_pairs, n_anchors))
+        n_pairs, n_anchors = (n.to(total).clamp_min(1) for n in counts or (n_pairs, n_anchors))
         # d/dS of the mean of -log p is s times its weights; the paper's weights are used unchanged.
         share = 0.5 / n_anchors if reweight else scale / n_pairs
         to_embeddings = anchors.pull_back(to_anchors, share)
