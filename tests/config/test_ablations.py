@@ -11,7 +11,7 @@ from rich.console import Console
 
 from zoo import leaderboard, runner
 from zoo.config import shipped
-from zoo.plans import planning
+from zoo.plans import planning, running
 from zoo.progress import Reporter
 
 ABLATIONS = [name for name in shipped() if name.startswith("ablation/")]
@@ -39,7 +39,7 @@ def test_an_ablation_ends_in_its_table(name, photographs, tmp_path):
     plan = planning.make([name], settings)
     for job in plan.jobs:
         runner.run(job.config, reporter=QUIET)
-    outcome = planning.run(plan, reporter=QUIET)
+    outcome = running.run(plan, reporter=QUIET)
     assert [result["run"] for result in outcome.results] == [job.name for job in plan.jobs]
     (board,) = leaderboard.boards(outcome.results)
     assert len(board.rows) == len(plan.jobs) >= 4

@@ -16,7 +16,8 @@ from rich.console import Console
 from zoo import runner
 from zoo.cli import main
 from zoo.plans import contest as plans_contest
-from zoo.plans import planning, scheduler
+from zoo.plans import planning, running, scheduler
+from zoo.plans.engines import child
 from zoo.plans.live import figures
 from zoo.progress import Reporter
 from zoo.runs.folder import RESULT, VALIDATION
@@ -65,7 +66,7 @@ tell(finished=(record if test else record["validation"])["recall"]["1"])
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(scheduler, "PROGRAM", FAKE)
+    monkeypatch.setattr(child, "PROGRAM", FAKE)
     monkeypatch.setattr(scheduler, "_TICK", 0.02)
     scores = {"1": [0.6, 0.6], "2": [0.9, 0.5], "3": [0.7, 0.7], "4": [0.8, 0.6], "7": [0.8, 0.8]}
     Path("scores").write_text(json.dumps(scores))
@@ -113,7 +114,7 @@ def test_what_is_asked_for_twice_competes_once(sources, scales, seeds):
     found = planning.make(sources, SETTINGS, [f"loss.scale={scales}"], seeds)
     (contest,) = found.contests
     assert [run.number for run in contest.runs] == [0, 1]
-    (choice,) = planning.run(found, reporter=QUIET).choices
+    (choice,) = running.run(found, reporter=QUIET).choices
     assert [len(entrant.jobs) for entrant in choice.entrants] == [1, 1]
     assert len(choice.chosen.jobs) == len([line for line in started() if "test" in line]) == 1
 
@@ -159,7 +160,7 @@ def test_each_data_set_has_its_own_choice():
 @pytest.mark.slow
 def test_only_the_settings_with_the_best_mean_are_tested():
     found = plan("1,2,3,4")
-    outcome = planning.run(found, reporter=QUIET)
+    outcome = running.run(found, reporter=QUIET)
     assert started() == [
         *(f"{scale} {seed} held out" for scale in (1, 2, 3, 4) for seed in (0, 1)),
         *("2 0 test", "2 1 test"),  # 2, 3 and 4 are equal, and 2 comes first
@@ -187,9 +188,9 @@ def test_only_the_settings_with_the_best_mean_are_tested():
 
 @pytest.mark.slow
 def test_the_same_plan_again_does_nothing():
-    first = shown(planning.run(plan("1,2"), reporter=QUIET).choices[0])
+    first = shown(running.run(plan("1,2"), reporter=QUIET).choices[0])
     started()
-    outcome = planning.run(plan("1,2"), reporter=QUIET)
+    outcome = running.run(plan("1,2"), reporter=QUIET)
     assert started() == []
     assert len(outcome.results) == 2
     assert shown(outcome.choices[0]) == first
@@ -197,21 +198,21 @@ def test_the_same_plan_again_does_nothing():
 
 @pytest.mark.slow
 def test_more_settings_are_a_new_choice():
-    planning.run(plan("1,2"), reporter=QUIET)
+    running.run(plan("1,2"), reporter=QUIET)
     started()
-    planning.run(plan("1,2,4"), reporter=QUIET)  # 2 again, but of three
+    running.run(plan("1,2,4"), reporter=QUIET)  # 2 again, but of three
     assert started() == ["4 0 held out", "4 1 held out"]
     again = plan("1,2,4,7").jobs
     assert selection(again[2])["among"] == {"loss.scale": ["1", "2", "4"]}
     Path("data").touch()
-    outcome = planning.run(plan("1,2,4,7"), reporter=QUIET)
+    outcome = running.run(plan("1,2,4,7"), reporter=QUIET)
     assert started() == ["7 0 held out", "7 1 held out", "7 0 test", "7 1 test"]
     assert [result["run"] for result in outcome.results] == [job.name for job in again[6:]]
 
 
 @pytest.mark.slow
 def test_what_diverges_is_left_out():
-    outcome = planning.run(plan("1,666,4"), reporter=QUIET)
+    outcome = running.run(plan("1,666,4"), reporter=QUIET)
     (choice,) = outcome.choices
     assert choice.chosen.settings == {"loss.scale": "4"}
     assert started()[-2:] == ["4 0 test", "4 1 test"]
@@ -224,19 +225,19 @@ def test_what_diverges_is_left_out():
 def test_if_all_diverge_nothing_is_chosen():
     Path("scores").write_text("{}")
     found = planning.make(["ice_glyphs"], SETTINGS, ["loss.scale=666", "optimizer.lr=1,2"])
-    (choice,) = planning.run(found, reporter=QUIET).choices
+    (choice,) = running.run(found, reporter=QUIET).choices
     assert "nothing is chosen: no settings finished with every seed" in shown(choice)
 
 
 @pytest.mark.slow
 def test_as_long_as_a_run_is_missing_nothing_is_tested():
-    (choice,) = planning.run(plan("1,7"), reporter=QUIET).choices
+    (choice,) = running.run(plan("1,7"), reporter=QUIET).choices
     assert all(line.endswith("held out") for line in started())
     text = shown(choice)
     assert "nothing is chosen: 2 of 4 runs have not ended" in text
     assert "R@2" not in text
     Path("data").touch()
-    planning.run(plan("1,7"), reporter=QUIET)
+    running.run(plan("1,7"), reporter=QUIET)
     assert started() == ["7 0 held out", "7 1 held out", "7 0 test", "7 1 test"]
 
 
@@ -246,16 +247,16 @@ def test_settings_that_lack_a_seed_are_not_compared():
         "extends: ice_glyphs\nsweep:\n- {loss.scale: 1, seed: 0}\n- {loss.scale: 1, seed: 1}\n"
         "- {loss.scale: 2, seed: 0}\n"
     )
-    (choice,) = planning.run(planning.make(["x.yaml"], SETTINGS), reporter=QUIET).choices
+    (choice,) = running.run(planning.make(["x.yaml"], SETTINGS), reporter=QUIET).choices
     assert choice.chosen.settings == {"loss.scale": "1"}
 
 
 def test_a_damaged_record_is_a_failure_and_nothing_is_chosen():
-    planning.run(plan("1,7"), reporter=QUIET)
+    running.run(plan("1,7"), reporter=QUIET)
     damaged = plan("1,7").jobs[0].folder.path / VALIDATION
     damaged.write_text("{}")
     Path("data").touch()
-    outcome = planning.run(plan("1,7"), reporter=QUIET)
+    outcome = running.run(plan("1,7"), reporter=QUIET)
     assert str(damaged) in outcome.failed[0].reason
     assert outcome.choices[0].chosen is None
 
@@ -266,8 +267,8 @@ def test_after_a_signal_the_chosen_run_waits(monkeypatch):
             super().run()
             self.signals = 1
 
-    monkeypatch.setattr(planning, "Scheduler", Stopped)
-    outcome = planning.run(plan("1,2"), reporter=QUIET)
+    monkeypatch.setattr(running, "Scheduler", Stopped)
+    outcome = running.run(plan("1,2"), reporter=QUIET)
     assert all(line.endswith("held out") for line in started())
     assert outcome.unfinished == 2
     text = shown(outcome.choices[0])
@@ -281,7 +282,7 @@ def test_after_a_signal_the_chosen_run_waits(monkeypatch):
 @pytest.mark.slow
 def test_the_command_that_is_named_trains_it_on_all_classes():
     more = ["evaluate.every=5", "schedule=constant"]
-    outcome = planning.run(plan("1,3", "0,1", *more), reporter=QUIET)
+    outcome = running.run(plan("1,3", "0,1", *more), reporter=QUIET)
     line = shown(outcome.choices[0]).splitlines()[-1]
     intro, command = line.split(": ", 1)
     assert intro == "to train it on all training classes"
@@ -299,7 +300,7 @@ def test_the_command_that_is_named_trains_it_on_all_classes():
 @pytest.mark.parametrize("more", [[], ["schedule={name: constant, warmup: 11}"]])
 @pytest.mark.slow
 def test_the_learning_rates_of_the_command_are_those_of_the_choice(more):
-    outcome = planning.run(plan("1,3", "0", "evaluate.every=5", *more), reporter=QUIET)
+    outcome = running.run(plan("1,3", "0", "evaluate.every=5", *more), reporter=QUIET)
     command = shown(outcome.choices[0]).splitlines()[-1]
     assert command.endswith("evaluate.every=null train.iterations=10 schedule.over=20")
 
@@ -330,7 +331,7 @@ def test_the_recall_of_the_test_is_not_mistaken_for_that_of_held_out_classes():
     found = plan("1,2").jobs[0]
     found.update({"recall": 0.5})
     assert figures(found)[2] == "50.00"
-    outcome = planning.run(plan("1,2"), reporter=QUIET)
+    outcome = running.run(plan("1,2"), reporter=QUIET)
     assert [job.recall for job in outcome.choices[0].chosen.jobs] == [0.25, 0.25]
 
 
@@ -357,7 +358,7 @@ def test_runs_compete_for_real(tmp_path, monkeypatch):
     found = planning.make(["ice_glyphs"], settings, ["loss.scale=1,64"])
     for job in found.jobs:  # here, since a process takes its time to start; the last one has one
         runner.run(job.config, reporter=QUIET, test=False)
-    outcome = planning.run(found, reporter=QUIET)
+    outcome = running.run(found, reporter=QUIET)
     assert outcome.failed == ()
     (result,) = outcome.results
     (chosen,) = outcome.choices[0].chosen.jobs

@@ -21,8 +21,11 @@ from rich.console import Console
 from zoo import progress
 from zoo.config import load_all
 from zoo.errors import UserError
-from zoo.plans import forecast, live, planning, scheduler
-from zoo.plans.scheduler import DeviceSlots, Job
+from zoo.plans import forecast, jobs, live, planning, running, scheduler
+from zoo.plans.engines import child, local
+from zoo.plans.engines.local import Local
+from zoo.plans.engines.slots import DeviceSlot, DeviceSlots
+from zoo.plans.jobs import Job
 from zoo.progress import Reporter
 from zoo.runs.folder import CHECKPOINT, CONFIG, LOG, RunFolder
 
@@ -102,9 +105,9 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def pretending(monkeypatch):
-    monkeypatch.setattr(scheduler, "PROGRAM", FAKE)
+    monkeypatch.setattr(child, "PROGRAM", FAKE)
     monkeypatch.setattr(scheduler, "_TICK", 0.02)
-    monkeypatch.setattr(scheduler, "_LOOK", 0.05)
+    monkeypatch.setattr(jobs, "_LOOK", 0.05)
 
 
 def plan(scales, seeds="0", *overrides):
@@ -126,7 +129,7 @@ def scale_of(job):
 
 
 def test_one_that_fails_does_not_stop_the_others(pretending):
-    outcome = planning.run(plan("1,2,3,4,5,1.5"), 2, QUIET)
+    outcome = running.run(plan("1,2,3,4,5,1.5"), Local(2), QUIET)
     assert [r["recall"]["1"] for r in outcome.results] == [0.5, 0.5]
     reasons = {scale_of(job): job.reason for job in outcome.failed}
     assert reasons[2] == "the data are not there"
@@ -138,15 +141,15 @@ def test_one_that_fails_does_not_stop_the_others(pretending):
 
 def test_what_a_process_said_when_it_failed_is_kept(pretending):
     folders = {scale_of(job): job.folder for job in plan("4").jobs}
-    (job,) = planning.run(plan("4"), reporter=QUIET).failed
+    (job,) = running.run(plan("4"), reporter=QUIET).failed
     assert str(folders[4].path / LOG) in job.reason
     assert "RuntimeError: a mistake in the program" in (folders[4].path / LOG).read_text()
 
 
 def test_the_same_plan_does_what_is_left(pretending):
-    planning.run(plan("1,2"), reporter=QUIET)
+    running.run(plan("1,2"), reporter=QUIET)
     assert len(started()) == 2
-    outcome = planning.run(plan("1,2,1.5"), reporter=QUIET)
+    outcome = running.run(plan("1,2,1.5"), reporter=QUIET)
     assert len(outcome.results) == 2
     assert len(started()) == 4  # the first is finished
     planning.forget(plan("1,2,1.5"))
@@ -157,14 +160,14 @@ def test_a_damaged_result_is_a_failure(pretending):
     (job,) = plan("1").jobs
     job.folder.path.mkdir(parents=True)
     (job.folder.path / "result.json").write_text("{}")
-    outcome = planning.run(plan("1"), reporter=QUIET)
+    outcome = running.run(plan("1"), reporter=QUIET)
     assert "not the result of a run" in outcome.failed[0].reason
     assert not started()
 
 
 def test_two_at_a_time_and_one_at_a_time(pretending):
-    assert len(planning.run(plan("8", "0,1"), 2, QUIET).results) == 2
-    assert len(planning.run(plan("9", "0,1,2"), reporter=QUIET).results) == 3
+    assert len(running.run(plan("8", "0,1"), Local(2), QUIET).results) == 2
+    assert len(running.run(plan("9", "0,1,2"), reporter=QUIET).results) == 3
 
 
 def test_they_share_the_threads(pretending, monkeypatch):
@@ -172,8 +175,8 @@ def test_they_share_the_threads(pretending, monkeypatch):
 
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    planning.run(plan("1", "0,1,2,3"), 3, QUIET)
-    planning.run(plan("1.5"), 3, QUIET)
+    running.run(plan("1", "0,1,2,3"), Local(3), QUIET)
+    running.run(plan("1.5"), Local(3), QUIET)
     assert [threads for _, threads, _ in started()] == ["2", "2", "2", "2", "8"]
 
 
@@ -182,7 +185,7 @@ def test_their_threads_follow_from_the_plan_and_not_from_what_is_left(pretending
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     finished_run(plan("1").jobs[0], 1.0)
-    planning.run(plan("1", "0,1"), 2, QUIET)
+    running.run(plan("1", "0,1"), Local(2), QUIET)
     assert [threads for _, threads, _ in started()] == ["4"]
 
 
@@ -214,7 +217,7 @@ def test_a_run_of_another_process_is_left_to_it_and_counted(pretending, monkeypa
 
     once_it_waits(monkeypatch, finish)
     console = Console(width=200, file=io.StringIO())
-    outcome = planning.run(made, at_a_time, Reporter(console))
+    outcome = running.run(made, Local(at_a_time), Reporter(console))
     assert len(outcome.results) == 3
     assert (outcome.failed, outcome.unfinished) == ((), 0)
     assert sorted(name for name, _, _ in started()) == [job.name for job in made.jobs[1:]]
@@ -230,13 +233,13 @@ def test_a_run_that_another_process_gives_up_is_taken_up(pretending, monkeypatch
         theirs.enter_context(job.folder.locked())
     once_it_waits(monkeypatch, theirs.close)
     console = Console(width=200, file=io.StringIO())
-    assert len(planning.run(made, reporter=Reporter(console)).results) == 2
+    assert len(running.run(made, reporter=Reporter(console)).results) == 2
     assert len(started()) == 2
     assert "waiting for another process to finish 2 runs" in console.file.getvalue()
 
 
 def test_a_run_that_another_process_took_a_moment_before_is_left_to_it(pretending):
-    outcome = planning.run(plan("10,1"), reporter=QUIET)
+    outcome = running.run(plan("10,1"), reporter=QUIET)
     assert [scale_of(job) for job in outcome.failed] == []
     assert [name for name, _, _ in started()].count(plan("10").jobs[0].name) == 2
     assert len(outcome.results) == 2
@@ -246,7 +249,7 @@ def test_ctrl_c_ends_the_waiting(pretending, monkeypatch):
     once_it_waits(monkeypatch, lambda: signal.raise_signal(signal.SIGINT))
     made = plan("1")
     with made.jobs[0].folder.locked():
-        assert planning.run(made, reporter=QUIET).unfinished == 1
+        assert running.run(made, reporter=QUIET).unfinished == 1
 
 
 def test_a_chosen_run_that_another_process_tests_is_waited_for(pretending, monkeypatch):
@@ -254,15 +257,15 @@ def test_a_chosen_run_that_another_process_tests_is_waited_for(pretending, monke
     (job,) = made.jobs
     theirs = ExitStack()
     theirs.enter_context(job.folder.locked())
-    monkeypatch.setattr(planning.time, "sleep", lambda _: theirs.close())
+    monkeypatch.setattr(running.time, "sleep", lambda _: theirs.close())
     console = Console(width=200, file=io.StringIO())
-    planning._select(job, {}, Reporter(console))
+    running._select(job, {}, Reporter(console))
     assert "another process is working on this run; waiting for it" in console.file.getvalue()
 
 
 def test_a_restart_clears_all_runs_or_none(command, pretending):
     made = plan("1", "0,1")
-    planning.run(made, reporter=QUIET)
+    running.run(made, reporter=QUIET)
     with made.jobs[1].folder.locked(), pytest.raises(UserError, match="another process"):
         planning.forget(made)
     assert all(job.folder.finished for job in made.jobs)
@@ -270,7 +273,7 @@ def test_a_restart_clears_all_runs_or_none(command, pretending):
 
 def test_runs_that_cannot_be_written_fail_without_a_process(pretending):
     Path("runs").write_text("a file, where the folder of runs should be")
-    outcome = planning.run(plan("1", ",".join(map(str, range(100)))), reporter=QUIET)
+    outcome = running.run(plan("1", ",".join(map(str, range(100)))), reporter=QUIET)
     assert not started()
     assert len(outcome.failed) == 100
     assert all("cannot be written" in reason for reason in outcome.failures())
@@ -291,7 +294,7 @@ def test_a_signal_lets_them_save_and_starts_no_more(pretending, monkeypatch, sig
 
     monkeypatch.setattr(live.LiveTable, "tick", tick)
     before = signal.getsignal(signum)
-    outcome = planning.run(plan("6", "0,1,2"), 2, QUIET)
+    outcome = running.run(plan("6", "0,1,2"), Local(2), QUIET)
     assert signal.getsignal(signum) is before
     assert told
     assert outcome.unfinished == 3
@@ -305,25 +308,25 @@ def test_who_does_not_listen_is_killed_the_third_time(pretending, monkeypatch):
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(live.LiveTable, "tick", tick)
-    assert planning.run(plan("7"), reporter=QUIET).unfinished == 1
+    assert running.run(plan("7"), reporter=QUIET).unfinished == 1
 
 
 def test_one_that_somebody_else_stops_has_failed(pretending, monkeypatch):
     children = []
-    start = scheduler.Child.__init__
+    start = child.Child.__init__
 
-    def init(self, *arguments):
-        start(self, *arguments)
-        children.append(self)
+    def init(self, task, *arguments):
+        start(self, task, *arguments)
+        children.append((task.name, self))
 
     def look(self):
-        for child in children:
-            if child.job.iteration == 7:
-                child.process.terminate()
+        for name, one in children:
+            if any(job.name == name and job.iteration == 7 for job in self._jobs):
+                one._process.terminate()
 
-    monkeypatch.setattr(scheduler.Child, "__init__", init)
+    monkeypatch.setattr(child.Child, "__init__", init)
     monkeypatch.setattr(live.LiveTable, "tick", look)
-    outcome = planning.run(plan("6,1"), reporter=QUIET)
+    outcome = running.run(plan("6,1"), reporter=QUIET)
     assert outcome.failed[0].reason == "saved at iteration 7, by a signal from outside"
     assert len(outcome.results) == 1
 
@@ -338,7 +341,7 @@ def acquire(slots, *wanted):
 def test_each_gpu_has_one_run():
     slots = DeviceSlots(gpus=2)
     assert acquire(slots, "auto", "cuda", "auto") == ["cuda:0", "cuda:1", None]
-    slots.release(scheduler.DeviceSlot(("cuda:1",), {}))
+    slots.release(DeviceSlot(("cuda:1",), {}))
     assert slots.acquire("auto") == (("cuda:1",), {"CUDA_VISIBLE_DEVICES": "1"})
     assert slots.at_a_time(["auto"] * 5) == 2
     assert slots.at_a_time(["auto"]) == 1
@@ -383,9 +386,9 @@ def test_only_gpus_that_are_to_be_seen_are_used(monkeypatch):
 
 
 def test_processes_see_their_gpu_only(pretending, monkeypatch):
-    monkeypatch.setattr(planning, "_gpus_for", lambda _: 2)
+    monkeypatch.setattr(local, "_gpus_for", lambda _: 2)
     made = planning.make(["ice_glyphs"], ["name=x", "device=auto"], ["loss.scale=8"], "0,1")
-    assert len(planning.run(made, reporter=QUIET).results) == 2
+    assert len(running.run(made, reporter=QUIET).results) == 2
     assert sorted(gpu for _, _, gpu in started()) == ["0", "1"]
 
 
@@ -439,7 +442,7 @@ def test_a_plan_tells_how_far_each_run_is(pretending):
     import torch
 
     done, half, broken, new = plan("1,2,3,1.5").jobs
-    planning.run(plan("1"), reporter=QUIET)
+    running.run(plan("1"), reporter=QUIET)
     for job, state in ((half, {"iteration": 11}), (broken, 3)):
         job.folder.path.mkdir(parents=True)
         torch.save(state, job.folder.path / CHECKPOINT)
@@ -513,7 +516,7 @@ def test_a_forecast_goes_by_what_earlier_runs_took(monkeypatch):
     half = plan("2").jobs[0]
     half.folder.path.mkdir(parents=True)
     torch.save({"iteration": 15}, half.folder.path / CHECKPOINT)
-    text = shown(planning.forecast(plan("1,2,3"), 2))
+    text = shown(planning.forecast(plan("1,2,3"), Local(2)))
     lines = [line.split("  ") for line in text.splitlines()]
     assert [line[-2].strip() for line in lines[2:4]] == ["0:00:35", "0:01:50"]
     assert [line[-1].strip() for line in lines[2:4]] == ["5.0 MB", "5.0 MB"]
@@ -585,7 +588,7 @@ def test_a_terminal_gets_the_table_and_a_file_gets_lines(pretending):
     for terminal in (True, False):
         console = Console(width=120, file=io.StringIO(), force_terminal=terminal)
         seed = "1" if terminal else "2"
-        planning.run(plan("1,2", seed), reporter=Reporter(console))
+        running.run(plan("1,2", seed), reporter=Reporter(console))
         text = console.file.getvalue()
         assert ("\x1b[" in text) is terminal
         if not terminal:
@@ -718,7 +721,7 @@ def test_a_config_from_a_pipe(command, tmp_path):
 def test_a_process_whose_parent_has_gone_before_it_was_told_what_to_do_ends():
     for said in (b"", b"seed: 0\n"):
         done = subprocess.run(
-            [sys.executable, "-c", scheduler.PROGRAM, "x"], input=said, timeout=60, check=False
+            [sys.executable, "-c", child.PROGRAM, "x"], input=said, timeout=60, check=False
         )
         assert done.returncode == 1
 

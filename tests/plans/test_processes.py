@@ -31,8 +31,9 @@ COMMAND = """
 import sys
 from pathlib import Path
 from zoo.support import yaml
-from zoo.plans.planning import Plan, run
-from zoo.plans.scheduler import Job
+from zoo.plans.planning import Plan
+from zoo.plans.running import run
+from zoo.plans.jobs import Job
 from zoo.runs import RunFolder
 from zoo.config import Config
 

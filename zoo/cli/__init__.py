@@ -1,7 +1,8 @@
 """The command: a file for each subcommand.
 
 - ``main``: puts them together; turns errors into one line and an exit status
-- ``run``, ``check``, ``config``, ``components``, ``data``: experiments and components
+- ``many``: experiments, one or many
+- ``check``, ``config``, ``components``, ``data``: components and what experiments need
 - ``leaderboard``, ``compare``, ``measure``, ``report``: results
 - ``embed``, ``search``, ``export``: a trained network
 - ``options``, ``messages``: what several of them share

@@ -23,10 +23,10 @@ from zoo.cli.data import data
 from zoo.cli.embed import embed
 from zoo.cli.export import export
 from zoo.cli.leaderboard import leaderboard
+from zoo.cli.many.run import run
 from zoo.cli.measure import measure
 from zoo.cli.messages import complain
 from zoo.cli.report import plot, report
-from zoo.cli.run import run
 from zoo.cli.search import index, search
 from zoo.errors import MachineError, UserError, out_of_memory
 from zoo.progress import mend_size

@@ -49,6 +49,18 @@ processes = click.option(
     metavar="N",
     help="Processes that share the images, each on a GPU of its own, if there are any.",
 )
+jobs = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Runs at a time; by default one on each GPU, or one on the CPU.",
+)
+on = click.option(
+    "--on",
+    metavar="ENGINE",
+    help="Where: local (this machine), slurm, ray, or an engine of a plugin.",
+)
+detach = click.option("--detach", is_flag=True, help="Do it in the background.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 
 

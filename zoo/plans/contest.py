@@ -14,7 +14,7 @@ from rich.text import Text
 
 from zoo.comparing.spread import Score, average
 from zoo.config.schema import Config
-from zoo.plans.scheduler import Job
+from zoo.plans.jobs import Job
 from zoo.runs import choice as runs_choice
 from zoo.runs.folder import CONFIG
 

@@ -13,15 +13,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from zoo.plans.scheduler import Job, State
+from zoo.plans.jobs import Job, State
 
-_COLOURS: dict[State, str] = {"finished": "green", "failed": "red", "waiting": "dim"}
+_COLOURS: dict[State, str] = {
+    "finished": "green",
+    "failed": "red",
+    "waiting": "dim",
+    "pruned": "dim",
+}
 _FIRST: tuple[State, ...] = (
     "running",
     "failed",
     "stopped",
     "in another process",
     "waiting",
+    "pruned",
     "finished",
 )
 _AROUND = 8  # lines of the terminal outside the rows of the table

@@ -1,18 +1,12 @@
-"""Many runs as one job: list the runs of configs, and bring all of them to their end.
+"""Many runs as one job: list the runs of configs, and how far they are.
 
-    plan = make(["configs/ablation/scale_glyphs.yaml"], seeds="0,1,2")
-    run(plan)
-
-A finished run is skipped and a stopped one is resumed, so the same plan can be carried out again
-and again, also by several commands at once: a run that another process is running is left to it.
-Each run has its own process; one that fails does not stop the others.
+plan = make(["configs/ablation/scale_glyphs.yaml"], seeds="0,1,2")
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,12 +22,13 @@ from zoo.config import loading
 from zoo.config.schema import ConfigFile
 from zoo.errors import UserError
 from zoo.plans import contest as plans_contest
-from zoo.plans.contest import Choice, Contest, PlannedRun
+from zoo.plans.contest import Contest, PlannedRun
+from zoo.plans.engines.base import Engine
+from zoo.plans.engines.local import Local
 from zoo.plans.forecast import Estimate, Estimator, extras
-from zoo.plans.live import LiveTable, clock, counts
-from zoo.plans.scheduler import DeviceSlots, Job, Scheduler, State
-from zoo.progress import Reporter
-from zoo.runs.folder import BusyError, RunFolder
+from zoo.plans.jobs import Job
+from zoo.plans.live import clock, counts
+from zoo.runs.folder import RunFolder
 from zoo.support import yaml
 from zoo.support.text import counted
 
@@ -53,30 +48,6 @@ class Plan:
     jobs: tuple[Job, ...]
     repeats: int = 0
     contests: tuple[Contest, ...] = ()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of a plan.
-
-    Attributes:
-        results: the ``result.json`` of each run that is finished and tested.
-        failed: the jobs that failed, each with its ``reason``.
-        unfinished: how many were stopped or not started.
-        choices: the outcome of each contest.
-    """
-
-    results: tuple[dict[str, Any], ...]
-    failed: tuple[Job, ...]
-    unfinished: int
-    choices: tuple[Choice, ...] = ()
-
-    def failures(self) -> dict[str, list[str]]:
-        """Return the names of failed runs by reason, which is often the same for all."""
-        found: dict[str, list[str]] = {}
-        for job in self.failed:
-            found.setdefault(job.reason, []).append(job.name)
-        return found
 
 
 def sort(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -160,76 +131,6 @@ def _with_sources(jobs: Sequence[Job], sources: Sequence[str]) -> list[Job]:
     ]
 
 
-def run(plan: Plan, at_a_time: int | None = None, reporter: Reporter | None = None) -> Outcome:
-    """Run what is not finished yet; return when all of it has ended or was stopped.
-
-    Competing runs are trained first; then the chosen ones are measured on the test classes, without
-    more training.
-
-    The number of threads of a run depends on the plan and the machine, not on how much is left to
-    do, so that a run that starts after a stop gives the same result.
-
-    Args:
-        plan: the runs.
-        at_a_time: how many at a time; by default one on each GPU, or one on the CPU.
-        reporter: where progress is reported; by default on stderr.
-    """
-    reporter = reporter or Reporter()
-    jobs = [replace(job, state=_state(job)) for job in plan.jobs]
-    stopped = _run_jobs(jobs, plan, at_a_time, reporter)
-    records = [_record(job) for job in jobs]
-    choices = tuple(plans_contest.choose(contest, jobs, records) for contest in plan.contests)
-    chosen = [job for choice in choices for job in _start_test(choice, reporter)]
-    if not stopped:
-        _run_jobs(chosen, plan, at_a_time, reporter)
-    results = tuple(record for job in jobs if job.test and (record := _record(job)) is not None)
-    failed = tuple(job for job in jobs if job.state == "failed")
-    unfinished = sum(job.state not in ("finished", "failed") for job in jobs)
-    return Outcome(results, failed, unfinished, choices)
-
-
-def _run_jobs(jobs: Sequence[Job], plan: Plan, at_a_time: int | None, reporter: Reporter) -> bool:
-    """Run the jobs that are not finished; return whether a signal stopped them."""
-    left = [job for job in jobs if job.state != "finished"]
-    if not left:
-        return False
-    slots = DeviceSlots(_gpus_for(plan.jobs), at_a_time)
-    live = LiveTable(jobs, reporter.console, reporter.quiet)
-    threads = _threads(_at_a_time(slots, plan.jobs))
-    scheduler = Scheduler(
-        left, slots, live.changed, live.tick, threads, live.stopping, live.left_over
-    )
-    with live.open():
-        scheduler.run()
-    return scheduler.signals > 0
-
-
-def _start_test(choice: Choice, reporter: Reporter) -> list[Job]:
-    """Prepare the chosen runs for the test, and add the choice to their records.
-
-    If another process with the same plan is testing them, this waits for it.
-    """
-    if choice.chosen is None or choice.selection is None:
-        return []
-    for job in choice.chosen.jobs:
-        _select(job, choice.selection, reporter)
-        job.test, job.recall = True, None
-        job.state = _state(job)
-    return list(choice.chosen.jobs)
-
-
-def _select(job: Job, selection: dict[str, Any], reporter: Reporter) -> None:
-    reported = False
-    while True:
-        try:
-            return job.folder.select(selection)
-        except BusyError as error:
-            if not reported:
-                reporter.say(f"{error}; waiting for it")
-            reported = True
-            time.sleep(0.25)
-
-
 def forget(plan: Plan) -> None:
     """Clear the folders of all runs, so that they start from scratch.
 
@@ -253,7 +154,7 @@ def table(plan: Plan) -> Group:
     return Group(made, *map(Text, (_summary(plan, states), *map(str, plan.contests))))
 
 
-def forecast(plan: Plan, at_a_time: int | None = None, restart: bool = False) -> Group:
+def forecast(plan: Plan, engine: Engine | None = None, restart: bool = False) -> Group:
     """Return the table of all runs with the time and disk space they will take, where known."""
     made = _table("run", "settings", "state", "time", "disk")
     estimator = Estimator([job.config for job in plan.jobs])
@@ -271,50 +172,10 @@ def forecast(plan: Plan, at_a_time: int | None = None, restart: bool = False) ->
         made.add_row(Text(job.name), Text(job.settings), states[-1], *cells)
     lines = [_summary(plan, states), *map(str, plan.contests)]
     if left:
-        together = _at_a_time(DeviceSlots(_gpus_for(left), at_a_time), left)
+        together = (engine or Local()).at_a_time([job.need for job in left])
         lines += _totals(found, together, Path(left[0].config.output))
         lines += dict.fromkeys(line for job in left for line in extras(job.config))
     return Group(made, *map(Text, lines))
-
-
-def _at_a_time(slots: DeviceSlots, jobs: Sequence[Job]) -> int:
-    """Return how many of these runs can run at the same time."""
-    most = max(job.processes for job in jobs)
-    return slots.at_a_time([job.config.device for job in jobs], most)
-
-
-def _state(job: Job) -> State:
-    return "finished" if job.done else "waiting"
-
-
-def _record(job: Job) -> dict[str, Any] | None:
-    """Return the record of a finished run; a run whose record is damaged has failed."""
-    if job.state != "finished":
-        return None
-    try:
-        folder = job.folder
-        return folder.result(job.config) if job.test else folder.candidate(job.config)
-    except UserError as error:
-        job.state, job.reason = "failed", str(error)
-        return None
-
-
-def _gpus_for(jobs: Sequence[Job]) -> int:
-    """Return the number of GPUs if any run may take one; 0 if all runs name their device."""
-    if not any(job.config.device in ("auto", "cuda") for job in jobs):
-        return 0
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def _threads(together: int) -> int | None:
-    """Return the threads per process; None for a single process, which may use all."""
-    if together == 1:
-        return None
-    import torch
-
-    return max(1, torch.get_num_threads() // together)
 
 
 def _table(*heads: str) -> Table:

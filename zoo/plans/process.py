@@ -45,6 +45,7 @@ def main() -> None:
     config = Config.model_validate(_plain(b"".join(lines).decode()))
     try:
         signals.end_as_ctrl_c_does()
+        signals.leave_to_the_parent()
         threading.Thread(target=_watch_parent, daemon=True).start()
         send(finished=_run(config, send, test=NO_TEST not in sys.argv))
     except BusyError:

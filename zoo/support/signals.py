@@ -28,6 +28,14 @@ def end_as_ctrl_c_does() -> None:
         signal.signal(one, signal.default_int_handler)
 
 
+def leave_to_the_parent() -> None:
+    """Ignore, here and in all processes that this one starts, what a batch system sends before a
+    time limit: the parent asks for a stop in its own way."""
+    for name in ("SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
 @contextmanager
 def on_stop(called: Callable[[], None], once: bool = False) -> Iterator[None]:
     """Call a function at every request to stop, or only at the first; main thread only."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rich_click as click
 from click.exceptions import Exit
 
+from zoo.cli.many.detached import detached
+from zoo.cli.many.outcome import resumable, show_outcome
 from zoo.cli.messages import complain
+from zoo.cli.options import detach, jobs, on
 from zoo.errors import UserError
 from zoo.progress import Reporter, stdout
 
 if TYPE_CHECKING:
     from zoo.config.schema import Config
+    from zoo.plans.engines.base import Engine
     from zoo.plans.planning import Plan
 
 
@@ -34,12 +36,9 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE,VALUE",
     help="Run each config with these values; several --sweep give every combination.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Runs at a time; by default one on each GPU, or one on the CPU.",
-)
+@jobs
+@on
+@detach
 @click.option("--dry-run", is_flag=True, help="Only show what would be run, with time and disk.")
 @click.option("--restart", is_flag=True, help="Clear the run folders and start from scratch.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
@@ -48,6 +47,8 @@ def run(
     seeds: str | None,
     sweep: tuple[str, ...],
     jobs: int | None,
+    on: str | None,
+    detach: bool,
     dry_run: bool,
     restart: bool,
     quiet: bool,
@@ -64,39 +65,51 @@ def run(
     [cyan]zoo run ice_glyphs rll_glyphs --seeds 0,1,2[/],
     [cyan]zoo run ice_glyphs --sweep loss.scale=16,32,64 --dry-run[/]
     """
-    try:
-        _carry_out(arguments, seeds, sweep, jobs, dry_run, restart, Reporter(quiet=quiet))
-    except KeyboardInterrupt as error:
-        complain(f"{str(error) or 'stopped'}; to resume: {_resume_command()}", "")
-        raise Exit(1) from None
+    with resumable():
+        how = _How(jobs, on, detach, dry_run, restart)
+        _carry_out(arguments, seeds, sweep, how, Reporter(quiet=quiet))
+
+
+class _How(NamedTuple):
+    """How runs are carried out."""
+
+    jobs: int | None
+    on: str | None
+    detach: bool
+    dry_run: bool
+    restart: bool
 
 
 def _carry_out(
     arguments: Sequence[str],
     seeds: str | None,
     sweep: Sequence[str],
-    at_a_time: int | None,
-    dry_run: bool,
-    restart: bool,
+    how: _How,
     reporter: Reporter,
 ) -> None:
     """Run what the arguments of ``zoo run`` ask for."""
     from zoo.plans import planning
+    from zoo.plans.engines import chosen
 
     configs, overrides = planning.sort(arguments)
-    alone = len(configs) == 1 and not (sweep or seeds or dry_run or restart)
+    alone = len(configs) == 1 and not (sweep or seeds or how.dry_run or how.restart)
     if alone and _show_finished(configs[0], overrides, reporter):
         return
     plan = planning.make(configs, overrides, sweep, seeds)
+    engine = chosen.engine(how.on, how.jobs)
     first, *others = plan.jobs
     if others and "TORCHELASTIC_RUN_ID" in os.environ:
         raise UserError(f"torchrun starts the processes of one run, and these are {len(plan.jobs)}")
-    if dry_run:
-        stdout().print(planning.forecast(plan, at_a_time, restart))
-    elif others:
-        _run_many(plan, at_a_time, restart, reporter)
+    if how.dry_run:
+        stdout().print(planning.forecast(plan, engine, how.restart))
+    elif how.detach:
+        if not reporter.quiet:
+            reporter.console.print(planning.table(plan))
+        detached(first.config.output)
+    elif others or engine.name != "local":
+        _run_many(plan, engine, how.restart, reporter)
     else:
-        result = _run(first.config, overrides, restart, reporter)
+        result = _run(first.config, overrides, how.restart, reporter)
         if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, the first
             _show_result(first.config.output, result, reporter.quiet)
 
@@ -151,31 +164,12 @@ def _run(
         raise Exit(1) from None
 
 
-def _run_many(plan: Plan, at_a_time: int | None, restart: bool, reporter: Reporter) -> None:
+def _run_many(plan: Plan, engine: Engine, restart: bool, reporter: Reporter) -> None:
     """Carry out a plan; print the leaderboard of its runs and the failures."""
-    from zoo.plans import contest, planning
-    from zoo.tables import leaderboard
+    from zoo.plans import planning, running
 
     if restart:
         planning.forget(plan)
     if not reporter.quiet:
         reporter.console.print(planning.table(plan))
-    outcome = planning.run(plan, at_a_time, reporter)
-    console = stdout()
-    for choice in outcome.choices:
-        console.print(contest.table(choice))
-        console.print()
-    for board in leaderboard.boards(outcome.results):
-        console.print(leaderboard.to_table(board, console.width))
-    for reason, names in outcome.failures().items():
-        complain(f"{', '.join(names)}: {reason}")
-    if outcome.unfinished:
-        count = f"{outcome.unfinished} of {len(plan.jobs)} runs"
-        complain(f"stopped: {count} are not finished; to resume: {_resume_command()}", "")
-    if outcome.failed or outcome.unfinished:
-        raise Exit(1)
-
-
-def _resume_command() -> str:
-    """Return the command that resumes where this one stopped."""
-    return shlex.join(["zoo", *(a for a in sys.argv[1:] if a != "--restart")])
+    show_outcome(running.run(plan, engine, reporter))

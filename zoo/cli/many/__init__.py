@@ -1,0 +1,5 @@
+"""Commands that carry out experiments.
+
+- ``run``: one experiment or many
+- ``outcome``, ``detached``: how such a command ends; such a command in the background
+"""

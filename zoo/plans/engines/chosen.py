@@ -1,0 +1,108 @@
+"""Find the engine that the user names, with the resources that the user's file gives it.
+
+The file is ``engines.yaml`` in the user's folder of settings, or ``$ZOO_ENGINES``::
+
+    on: slurm          # the engine if --on is not given
+    slurm:
+      partition: gpu
+      time: 600
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from zoo.errors import UserError, did_you_mean, one_of
+from zoo.plans.engines.base import Engine
+from zoo.registry.arguments import check
+from zoo.support import yaml
+from zoo.support.values import must_be
+
+GROUP = "zoo.engines"
+_OWN = {
+    "local": "zoo.plans.engines.local:Local",
+    "slurm": "zoo.plans.engines.slurm:Slurm",
+    "ray": "zoo.plans.engines.ray:Ray",
+}
+_ON = "on"
+
+
+def engine(name: str | None = None, jobs: int | None = None) -> Engine:
+    """Return an engine.
+
+    Args:
+        name: local, slurm, ray, or that of an entry point of the group ``zoo.engines``; by default
+            the one that the user's file names, else local.
+        jobs: runs at a time, instead of what the file says.
+
+    Raises:
+        UserError: there is no such engine, or the file has mistakes.
+    """
+    path = resources_file()
+    settings = _read(path)
+    known = names()
+    if name is None:
+        name = settings.get(_ON, "local")
+        if name not in known:
+            raise UserError(f"{path}: {_ON}: {_unknown(name, known)}")
+    elif name not in known:
+        raise UserError(f"--on {_unknown(name, known)}")
+    for key in settings:
+        if key != _ON and key not in known:
+            raise UserError(f"{path}: {_unknown(key, known)}")
+    given = settings.get(name) or {}
+    if not isinstance(given, dict):
+        raise UserError(f"{path}: {name}: {must_be('a map of settings', given)}")
+    target = _load(name, known[name])
+    found = [f"{path}: {name}.{one.argument}: {one.message}" for one in check(name, target, given)]
+    if found:
+        raise UserError("\n".join(found))
+    made: Engine = target(**{**given, **({} if jobs is None else {"jobs": jobs})})
+    return made
+
+
+def names() -> dict[str, str]:
+    """Return the engines there are, ours and those of entry points, each with its class."""
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)} | _OWN
+
+
+def resources_file() -> Path:
+    """Return the file of the user's resources: ``$ZOO_ENGINES``, else ``engines.yaml``."""
+    own = os.environ.get("ZOO_ENGINES")
+    return Path(own) if own else Path(platformdirs.user_config_dir("metric-zoo")) / "engines.yaml"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of the file; nothing if there is none."""
+    if not path.exists() and "ZOO_ENGINES" not in os.environ:
+        return {}
+    problems: list[yaml.Problem] = []
+    tree = yaml.read(path, str(path), problems)
+    if problems:
+        raise UserError("\n".join(map(str, problems)))
+    content = tree.plain() if tree is not None else {}
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: {must_be('a map of engines to their settings', content)}")
+    return content
+
+
+def _load(name: str, target: str) -> type[Engine]:
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"engine {name}: {target} cannot be loaded: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, Engine)):
+        raise UserError(f"engine {name}: {target} is not a subclass of {Engine.__module__}.Engine")
+    return found
+
+
+def _unknown(name: object, known: dict[str, str]) -> str:
+    hint = did_you_mean(str(name), list(known))
+    return f"{name}: there is no such engine; give {one_of(sorted(known))}{hint}"
