@@ -28,6 +28,12 @@ def end_as_ctrl_c_does() -> None:
         signal.signal(one, signal.default_int_handler)
 
 
+def ignore() -> None:
+    """Ignore every request to stop: the process is about to end."""
+    for one in STOP:
+        signal.signal(one, signal.SIG_IGN)
+
+
 @contextmanager
 def on_stop(called: Callable[[], None], once: bool = False) -> Iterator[None]:
     """Call a function at every request to stop, or only at the first; main thread only."""
