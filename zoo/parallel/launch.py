@@ -121,7 +121,7 @@ class Hub:
         Others only lost that one; ``consequences`` are further errors that have another reason.
         """
         self._finish()
-        others = (LostError, SystemExit, *consequences)
+        others: tuple[type[BaseException], ...] = (LostError, SystemExit, *consequences)
         own = [error for error in self._failures if not isinstance(error, others)]
         if own:
             raise own[0]
