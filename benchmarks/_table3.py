@@ -44,7 +44,8 @@ class Size(NamedTuple):
 
 def rows() -> list[str]:
     """Return the names of the configs of the table."""
-    return [name for name in loading.shipped() if name.rpartition("_")[2] in DATASETS]
+    names = [name for name in loading.shipped() if "/" not in name]  # no ablation/...
+    return [name for name in names if name.rpartition("_")[2] in DATASETS]
 
 
 def hours(name: str, measured: Measured, size: Size, device: torch.device) -> dict[str, Any]:

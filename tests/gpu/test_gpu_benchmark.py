@@ -1,5 +1,6 @@
 """benchmarks/gpu.py and tools/gpu_acceptance.py, rehearsed where there may be no GPU."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -39,30 +40,45 @@ def test_the_benchmark_is_rehearsed_and_leaves_no_result(tmp_path):
     assert "npair_mc_sop" in said
 
 
-@pytest.mark.slow
+@pytest.fixture
+def scripts(monkeypatch):
+    """Let the scripts be imported."""
+    for folder in ("tools", "benchmarks"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU")
-def test_without_a_gpu_nothing_is_measured():
-    status, _, errors = said_by(*BENCHMARK)
-    assert (status, "device=cuda: this machine has 0 GPUs" in errors) == (2, True)
-    status, _, errors = said_by(*BENCHMARK, "--device", "cpu")
-    assert (status, "give --device cpu --small" in errors) == (2, True)
-    status, _, errors = said_by(sys.executable, "tools/gpu_acceptance.py")
-    assert (status, "no GPU here" in errors) == (1, True)
+@pytest.mark.parametrize(
+    ("script", "arguments", "said"),
+    [
+        ("gpu", [], "device=cuda: this machine has 0 GPUs"),
+        ("gpu", ["--device", "cpu"], "give --device cpu --small"),
+        ("gpu_acceptance", [], "no GPU here"),
+    ],
+)
+def test_without_a_gpu_nothing_is_measured(scripts, monkeypatch, capsys, script, arguments, said):
+    main = importlib.import_module(script).main
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code
+    assert said in capsys.readouterr().err + str(end.value.code)
 
 
-def test_a_file_is_named_by_its_card(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    from _measure import slug
+def test_all_rows_of_table_3_are_measured(scripts):
+    rows = importlib.import_module("_table3").rows()
+    assert len(rows) == 12 * 3
+    assert {"pretrained_cub", "ice_lmh_sop", "struct_clust_cars"} <= set(rows)
 
+
+def test_a_file_is_named_by_its_card(scripts):
+    slug = importlib.import_module("_measure").slug
     assert slug("NVIDIA H200") == "h200"
     assert slug("NVIDIA A100-SXM4-80GB") == "a100-sxm4-80gb"
     assert slug("NVIDIA H200 MIG 1g.18gb") == "h200-mig-1g-18gb"
 
 
-def test_outcomes_of_tests_are_counted(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    import gpu_acceptance
-
+def test_outcomes_of_tests_are_counted(scripts, tmp_path):
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"
         "def test_good(): pass\n"
@@ -73,7 +89,7 @@ def test_outcomes_of_tests_are_counted(tmp_path, monkeypatch):
     )
     report = tmp_path / "junit.xml"
     said_by(sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", tmp_path)
-    found = gpu_acceptance.outcomes(report)
+    found = importlib.import_module("gpu_acceptance").outcomes(report)
     assert found.pop("seconds") > 0
     assert found == {
         "passed": ["test_good"],
