@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -60,6 +61,12 @@ def write(path: Path | None, report: dict[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+
+def slug(card: str) -> str:
+    """Return a card's name as part of a file's: "NVIDIA H200 MIG 1g.18gb" is h200-mig-1g-18gb."""
+    words = re.sub(r"[^a-z0-9]+", "-", card.lower()).strip("-")
+    return words.removeprefix("nvidia-")
 
 
 def _finish() -> None:

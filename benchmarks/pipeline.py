@@ -205,7 +205,8 @@ def train_on_one_batch(experiment: training_experiment.Experiment) -> float:
         experiment.config, experiment.embedder, loss, experiment.miner, experiment.precision
     )
     images = torch.randint(256, (BATCH, 3, side, side), dtype=torch.uint8)
-    batch = Batch(0, list(range(BATCH)), {}, images, torch.arange(BATCH) // 5)
+    everything = slice(0, BATCH)
+    batch = Batch(0, list(range(BATCH)), {}, everything, images, torch.arange(BATCH) // 5)
     ends = timed(trainer, total)
     for _ in range(total):
         trainer.step(batch)

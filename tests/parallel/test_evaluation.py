@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from in_processes import call, evaluate, with_fewer
+from in_processes import call, evaluate, evaluate_wrongly, with_fewer
 
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.measures import measure
@@ -58,6 +58,39 @@ def test_all_is_as_found_by_one_process():
         assert len(some) >= len(CASES) - 1
         for (name, case), outcome in zip(some.items(), found[n], strict=True):
             assert_as_alone(case, *outcome, f"{name}, {n} processes")
+
+
+def some(n, d=4, dtype=torch.float32):
+    return torch.ones(n, d, dtype=dtype), torch.arange(n)
+
+
+WRONG = {
+    "process 2 of 2: embeddings are empty: got float32 of shape (0, 4)": [some(3), some(0)],
+    "process 1 of 2: 3 embeddings do not match 2 labels": [(some(3)[0], some(2)[1]), some(3)],
+    "process 2 of 2: embeddings are NaN or infinite in 3 of 3 items, by index: 0, 1, 2": [
+        some(3),
+        (some(3)[0] * torch.nan, some(3)[1]),
+    ],
+    "process 2 of 2: gallery is empty: got float32 of shape (0, 4)": [
+        (*some(3), *some(2)),
+        (*some(3), *some(0)),
+    ],
+    "processes have items of different kinds: float32 of 4 dimensions in process 1, float64 of 5 "
+    "dimensions in process 2": [some(3), some(3, 5, torch.float64)],
+    "processes have items of different kinds: float32 of 4 dimensions in process 1, float32 of 4 "
+    "dimensions with a gallery of float32 of 4 dimensions in process 2": [
+        some(3),
+        (*some(3), *some(2)),
+    ],
+}
+
+
+def test_what_one_process_gave_wrongly_all_are_told_at_once():
+    cases = [{"of": of} for of in WRONG.values()]
+    cases.append({"of": [some(3), some(0)], "measures": ["nmi"]})
+    cases.append({"of": [some(3), some(0)], "measures": ["map_at_r"]})
+    expected = [*WRONG, *[next(iter(WRONG))] * 2]
+    assert call(2, evaluate_wrongly, cases) == [[said] * 2 for said in expected]
 
 
 def assert_as_alone(case, of_ranks, of_r, of_measures, name):

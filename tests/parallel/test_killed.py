@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from in_processes import call, lose_the_last
 
+from zoo.errors import MachineError
 from zoo.runs.folder import RunFolder
 
 pytestmark = [
@@ -93,7 +95,7 @@ def test_stopped_and_killed_it_ends_as_if_nothing_had_been(tmp_path):
                 killed += 1
         said = process.communicate()[0]
         assert_gone(everybody)
-        assert "Traceback" not in said
+        assert "Traceback" not in said, said
         (folder,) = map(RunFolder, tmp_path.glob("*-s0"))
         folder.load_checkpoint()  # whole
         if folder.finished:
@@ -108,6 +110,11 @@ def test_stopped_and_killed_it_ends_as_if_nothing_had_been(tmp_path):
     start(undisturbed).communicate()
     (other,) = map(RunFolder, undisturbed.glob("*-s0"))
     assert folder.result()["recall"] == other.result()["recall"]
+
+
+def test_the_killed_process_is_named_whatever_the_others_do():
+    with pytest.raises(MachineError, match="process 2 of 2 was ended by SIGKILL, and the others"):
+        call(2, lose_the_last)
 
 
 def stop(output, to):

@@ -3,11 +3,9 @@
 import importlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import commands
 import numpy as np
@@ -17,6 +15,7 @@ from finished import run_on_photographs
 from in_processes import call, runs_of
 from places import ROOT
 from replicas import photographs
+from stops import Stops
 
 import zoo
 from zoo import UserError, checks, config, runner
@@ -34,27 +33,6 @@ SMALL = ["model.backbone.width=8", "model.embedding_size=16", "train.precision=f
 SMALL += ["sampler.classes=9", "sampler.per_class=3", "train.log_every=1"]  # 27 images
 SGD = "optimizer={name: sgd, lr: 0.01}"  # Adam magnifies gradients that are nearly 0
 QUIET = Reporter(quiet=True)
-
-
-class Stops(Reporter):
-    """Sends this process SIGTERM when an iteration is reported."""
-
-    def __init__(self, at):
-        super().__init__(quiet=True)
-        self.at = at
-
-    @contextmanager
-    def training(self, *span):
-        with super().training(*span) as report:
-            show = report.show
-
-            def show_and_stop(iteration, *numbers, **more):
-                show(iteration, *numbers, **more)
-                if iteration == self.at:
-                    os.kill(os.getpid(), signal.SIGTERM)
-
-            report.show = show_and_stop
-            yield report
 
 
 def given(output, *settings):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from typing import NamedTuple
 
 import torch
@@ -12,6 +15,7 @@ import zoo.checks
 from zoo import runner
 from zoo.base import Preprocess
 from zoo.data.pipeline import Batch
+from zoo.errors import UserError
 from zoo.evaluation import shards
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.measures import measure
@@ -44,6 +48,14 @@ def with_fewer(function, arguments, ranks, reporter):
     return found
 
 
+def lose_the_last(ranks, reporter):
+    """Kill the last process while the others compute, and hear of it only by being stopped."""
+    ranks.wait()
+    if ranks.rank == ranks.size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
 def evaluate(cases, piece, ranks, reporter):
     """Return ranks, scores at R and NMI of each case, as found by all processes together."""
     shards._PIECE = piece
@@ -54,6 +66,27 @@ def evaluate(cases, piece, ranks, reporter):
         of = {"group": ranks.group, "block": case.get("block"), **gallery}
         measures = None if gallery else measure(["nmi", "map_at_r"], *mine, group=ranks.group)
         found.append((ranks_of(*mine, **of), at_r(*mine, **of), measures and measures.values))
+    return found
+
+
+def evaluate_wrongly(cases, ranks, reporter):
+    """Return, for each case, what every process is told about what it gave."""
+    found = []
+    for case in cases:
+        told = [None] * ranks.size
+        try:
+            names = case.pop("measures", None)
+            items = case["of"][ranks.rank]
+            if names:
+                measure(names, *items, group=ranks.group)
+            else:
+                gallery = dict(zip(("gallery", "gallery_labels"), items[2:], strict=False))
+                ranks_of(*items[:2], **gallery, group=ranks.group)
+            said = "nothing"
+        except UserError as error:
+            said = str(error)
+        dist.all_gather_object(told, said, ranks.group)
+        found.append(told)
     return found
 
 

@@ -8,12 +8,14 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from finished import QUIET
 from replicas import save_photo
 
 import zoo
 from zoo.config.schema import Images
 from zoo.data import decoding
+from zoo.errors import UserError
 from zoo.runs import identity
 from zoo.runs.folder import RunFolder
 from zoo.support import environment
@@ -88,6 +90,18 @@ def test_processes_that_decode_change_nothing(run, photos, monkeypatch):
     assert beside.names == alone.names == GOOD[1:]
     assert beside.unreadable == alone.unreadable
     np.testing.assert_allclose(beside.embeddings, alone.embeddings, atol=1e-6)
+
+
+def test_processes_cannot_share_one_gpu_of_several(run, photos, tmp_path, command, monkeypatch):
+    """Each needs its own; a stand-in for the GPU, as the number is all that matters."""
+    monkeypatch.setattr(network, "choose_device", lambda name: torch.device("cpu"))
+    said = "device=cuda:1: several processes need device=cuda, a GPU each, or cpu"
+    given = ["--device", "cuda:1", "--processes", "2"]
+    for name, output in (("embed", "e.npz"), ("index", "index")):
+        found = command(name, run, photos, "-o", tmp_path / output, *given)
+        assert found[::2] == (2, f"error: {said}\n")
+    with pytest.raises(UserError, match=said):
+        zoo.load(run, "cuda:1").embed_test(QUIET, processes=2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ earlier batches. So a resumed run sees the same pixels as one that was never sto
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -159,8 +158,7 @@ def load(dataset: Any, keys: Any, workers: int, device: torch.device) -> Iterato
 
 def _ignore_requests_to_stop(worker: int) -> None:
     """Leave them to the process that trains, which may still need the batch that is being made."""
-    for one in signals.STOP:
-        signal.signal(one, signal.SIG_IGN)
+    signals.ignore()
 
 
 def drawn(sampler: BatchSampler, images: int) -> Iterator[list[int]]:

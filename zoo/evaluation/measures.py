@@ -20,6 +20,7 @@ from zoo.evaluation.at_r import at_r
 from zoo.evaluation.clusters import clusters
 from zoo.evaluation.items import Array, check_items, check_labels
 from zoo.evaluation.names import check_measures
+from zoo.evaluation.shards import kinds_of
 from zoo.parallel.ranks import Ranks
 from zoo.support.checked import checked
 
@@ -61,7 +62,8 @@ def measure(
     scores = {name: score for name, score in (("nmi", nmi), ("ami", ami)) if name in names}
     if scores:
         ranks = Ranks(group)
-        vectors, classes = check_items(embeddings, labels)
+        checked_items = partial(check_items, embeddings, labels)
+        vectors, classes = ranks.together(checked_items, lambda items: kinds_of([items]))
         counts = ranks.gather_counts(len(vectors))
         everything = ranks.gather(vectors, counts), ranks.gather_labels(classes, counts)
         how, of_clusters = ranks.from_first(partial(_of_clusters, scores, *everything))

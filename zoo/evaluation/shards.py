@@ -42,6 +42,9 @@ class Shards:
         gallery_labels: (m,) their classes.
         group: the processes; None: only this one.
 
+    Raises:
+        UserError: in all processes, if what one of them gave cannot be used.
+
     Attributes:
         queries: those of this process's classes.
         gallery: likewise; the same object as ``queries`` if these are the gallery.
@@ -59,12 +62,10 @@ class Shards:
         gallery_labels: Array | None = None,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        if (gallery is None) != (gallery_labels is None):
-            raise UserError("gallery and gallery_labels go together: give both or neither")
         self._ranks = Ranks(group)
-        given = [check_items(embeddings, labels)]
-        if gallery is not None and gallery_labels is not None:
-            given.append(check_items(gallery, gallery_labels, "gallery", given[0][0]))
+        given = self._ranks.together(
+            lambda: _checked(embeddings, labels, gallery, gallery_labels), kinds_of
+        )
         counts = [self._ranks.gather_counts(len(vectors)) for vectors, _ in given]
         of_all = [
             self._ranks.gather_labels(of, n) for (_, of), n in zip(given, counts, strict=True)
@@ -152,6 +153,27 @@ class Shards:
             for work in dist.batch_isend_irecv(operations) if operations else ():
                 work.wait()
         return theirs
+
+
+def kinds_of(sides: Sequence[tuple[Tensor, Tensor]]) -> str:
+    """Return in words what queries, and a gallery, must have in common in all processes."""
+    kinds = [
+        f"{str(vectors.dtype).removeprefix('torch.')} of {vectors.shape[1]} dimensions"
+        for vectors, _ in sides
+    ]
+    return " with a gallery of ".join(kinds)
+
+
+def _checked(
+    embeddings: Array, labels: Array, gallery: Array | None, gallery_labels: Array | None
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the vectors and labels of the queries and, if there is one, of the gallery."""
+    if (gallery is None) != (gallery_labels is None):
+        raise UserError("gallery and gallery_labels go together: give both or neither")
+    given = [check_items(embeddings, labels)]
+    if gallery is not None and gallery_labels is not None:
+        given.append(check_items(gallery, gallery_labels, "gallery", given[0][0]))
+    return given
 
 
 class _Side:

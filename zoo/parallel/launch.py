@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from zoo.errors import MachineError
@@ -52,8 +52,10 @@ def launch(
             with tempfile.TemporaryDirectory() as logs, signals.kept(), _settings(hub, processes):
                 _start(processes, logs)
         except ChildFailedError as error:
-            hub.raise_failure()
-            raise MachineError(_how_it_ended(error, processes)) from None
+            rank, failure = _first(error)
+            # Where a process was killed, the others were then asked to stop, which is no reason.
+            hub.raise_failure(*([KeyboardInterrupt] if failure.exitcode < 0 else []))
+            raise MachineError(_how_it_ended(rank, failure, processes)) from None
         except SignalException:
             hub.raise_failure()
             raise KeyboardInterrupt from None
@@ -113,10 +115,13 @@ class Hub:
         self._finish()
         self._listener.close()
 
-    def raise_failure(self) -> None:
-        """Raise what the first process to fail sent, if one did; others only lost that one."""
+    def raise_failure(self, *consequences: type[BaseException]) -> None:
+        """Raise what the first process to fail sent, if one did.
+
+        Others only lost that one; ``consequences`` are further errors that have another reason.
+        """
         self._finish()
-        others = (LostError, SystemExit)  # of processes that failed because of another
+        others: tuple[type[BaseException], ...] = (LostError, SystemExit, *consequences)
         own = [error for error in self._failures if not isinstance(error, others)]
         if own:
             raise own[0]
@@ -175,9 +180,16 @@ def _settings(hub: Hub, processes: int) -> Iterator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
-def _how_it_ended(error: ChildFailedError, processes: int) -> str:
-    """Return a message that names the process that ended first."""
-    rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
+def _first(error: ChildFailedError) -> tuple[int, ProcessFailure]:
+    """Return the rank and the failure of the process that ended first.
+
+    If one was killed, another may have noticed that in the same moment, and failed too.
+    """
+    return min(error.failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
+
+
+def _how_it_ended(rank: int, failure: ProcessFailure, processes: int) -> str:
+    """Return a message that names a process and says how it ended."""
     how = f"with status {failure.exitcode}"
     if failure.exitcode < 0:
         how = f"by {signals.name_of(-failure.exitcode)}"

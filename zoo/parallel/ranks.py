@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from zoo.errors import FAILURES, MachineError
+from zoo.errors import FAILURES, MachineError, UserError
 
 _T = TypeVar("_T")
 
@@ -135,6 +135,38 @@ class Ranks:
         if outcome[1] is not None:
             raise outcome[1]
         value: _T = outcome[0]
+        return value
+
+    def together(self, check: Callable[[], _T], of: Callable[[_T], str]) -> _T:
+        """Return what a check returns here, if it succeeds in all processes.
+
+        ``of`` returns, in words, what of it must be alike in all processes.
+
+        Raises:
+            UserError: in all processes at once: that of the first in which it fails, or what is not
+                alike.
+        """
+        if self.alone:
+            return check()
+        mine: list[Any] = [None, None, None]  # the value, what must be alike, the problem
+        try:
+            mine[0] = check()
+            mine[1] = of(mine[0])
+        except UserError as error:
+            mine[2] = str(error)
+        found: list[Any] = [None] * self.size
+        with talking():
+            dist.all_gather_object(found, mine[1:], self.group)
+        for rank, (_, problem) in enumerate(found):
+            if problem is not None:
+                raise UserError(f"process {rank + 1} of {self.size}: {problem}")
+        for rank, (kind, _) in enumerate(found):
+            if kind != found[0][0]:
+                raise UserError(
+                    f"processes have items of different kinds: {found[0][0]} in process 1, {kind} "
+                    f"in process {rank + 1}"
+                )
+        value: _T = mine[0]
         return value
 
     def copy_first(self, tensors: Sequence[Tensor]) -> None:

@@ -57,8 +57,10 @@ def main() -> None:
             value = function(*arguments, ranks, reporter)
             send(connection, "done", value)
     except BaseException as error:  # noqa: BLE001 - the launcher decides what to do about it
+        signals.ignore()  # the launcher's, which would show as a traceback of what Python ends with
         _send_failure(connection, error)
         sys.exit(1)
+    signals.ignore()
 
 
 @contextmanager

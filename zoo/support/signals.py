@@ -36,6 +36,12 @@ def leave_to_the_parent() -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
+def ignore() -> None:
+    """Ignore every request to stop: the process is about to end."""
+    for one in STOP:
+        signal.signal(one, signal.SIG_IGN)
+
+
 @contextmanager
 def on_stop(called: Callable[[], None], once: bool = False) -> Iterator[None]:
     """Call a function at every request to stop, or only at the first; main thread only."""

@@ -36,6 +36,7 @@ class Network(Protocol):
     folder: RunFolder
     config: Config
     device: torch.device
+    requested: str
     embedding_size: int
 
     def embed_pixels(self, pixels: Tensor) -> NDArray[np.float32]:

@@ -55,10 +55,14 @@ class Trained:
         config: what it was trained with.
         embedder: the network, in evaluation mode.
         device: where it computes.
+        requested: the device as it was asked for, which may be ``auto``.
         embedding_size: d, the number of values in an embedding.
     """
 
-    def __init__(self, folder: RunFolder, config: Config, embedder: Embedder) -> None:
+    def __init__(
+        self, folder: RunFolder, config: Config, embedder: Embedder, requested: str = "auto"
+    ) -> None:
+        self.requested = requested
         self.folder, self.config, self.embedder = folder, config, embedder.eval()
         self.device = next(embedder.buffers()).device
         self.embedding_size = embedder.embedding_size
@@ -308,7 +312,7 @@ def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
             done = f"iteration {state['iteration']} of {config.train.iterations}"
             warnings.warn(f"{folder.path}: the run is not finished; this is {done}", stacklevel=2)
     _check_weights(embedder, folder)
-    return Trained(folder, config, embedder)
+    return Trained(folder, config, embedder, str(device))
 
 
 def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:

@@ -16,7 +16,7 @@ from zoo.progress import Reporter
 from zoo.trained import files
 from zoo.trained.files import Gathered, Network
 from zoo.trained.network import load
-from zoo.training.device import choose_device
+from zoo.training.device import check_shared, choose_device
 
 
 def embed_files(
@@ -58,8 +58,13 @@ def measure_all(
 
 
 def _source(model: Network) -> tuple[Path, str]:
-    """Return where another process finds the network, and the kind of device to use."""
-    return model.folder.path.resolve(), model.device.type
+    """Return where another process finds the network, and which device to ask for.
+
+    Raises:
+        UserError: that is one GPU of several, which the processes would have to share.
+    """
+    check_shared(model.requested)
+    return model.folder.path.resolve(), model.requested
 
 
 def _embed_files(

@@ -19,7 +19,8 @@ def synchronise(network: nn.Module, ranks: Ranks, device: torch.device, allowed:
     On a GPU it becomes torch's, which has no other devices; on a CPU it is :class:`Synchronised`.
 
     Raises:
-        UserError: there are such layers, and this is not allowed.
+        UserError: there are such layers, and this is not allowed, or one does more than its kind:
+            timm's has an activation, which would be lost.
     """
     for name, layer in list(network.train().named_modules()):
         if isinstance(layer, _BatchNorm) and layer.training:
@@ -27,6 +28,11 @@ def synchronise(network: nn.Module, ranks: Ranks, device: torch.device, allowed:
                 raise UserError(
                     "train.processes: batch normalisation would see a part of each batch; set "
                     "train.sync_batchnorm=true, or model.freeze=batchnorm"
+                )
+            if type(layer).forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward):
+                raise UserError(
+                    f"train.processes: {name} is a {type(layer).__name__}, which does more than "
+                    "normalise a batch and cannot be synchronised; set model.freeze=batchnorm"
                 )
             parent, _, last = name.rpartition(".")
             new = _on_gpu(layer, ranks) if device.type == "cuda" else Synchronised(layer, ranks)

@@ -17,7 +17,7 @@ def choose_device(name: str, ranks: Ranks | None = None) -> torch.device:
 
     Of several processes on a machine, each gets a GPU of its own.
 
-    Raises a UserError if there is no such device.
+    Raises a UserError if there is no such device, or if several processes cannot have it.
     """
     if not re.fullmatch(DEVICE, name):
         raise UserError(f"device {name!r}: give auto, cpu, mps, cuda, or cuda:0 and so on")
@@ -36,17 +36,22 @@ def choose_device(name: str, ranks: Ranks | None = None) -> torch.device:
 
 def _own_device(name: str) -> str:
     """Return the device of this one of several processes."""
-    if name != "cuda":
-        raise UserError(f"device={name}: several processes need device=cuda, a GPU each, or cpu")
+    check_shared(name)
     here, count = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
     if here > count:
         raise UserError(
-            f"{here} processes need a GPU each, and this machine has {count}; set "
-            f"train.processes={max(1, count)}, or device=cpu"
+            f"{here} processes need a GPU each, and this machine has {count}; start "
+            f"{max(1, count)}, or set device=cpu"
         )
     name = f"cuda:{os.environ['LOCAL_RANK']}"
     torch.cuda.set_device(name)
     return name
+
+
+def check_shared(name: str) -> None:
+    """Raise a UserError if several processes cannot have what a config or a command names."""
+    if name not in ("auto", "cuda", "cpu"):
+        raise UserError(f"device={name}: several processes need device=cuda, a GPU each, or cpu")
 
 
 def choose_precision(name: str, device: torch.device) -> str:

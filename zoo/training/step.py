@@ -214,7 +214,7 @@ class Trainer:
             "scaler": self.scaler.state_dict(),
             "meter": self.meter.state_dict(),
             "sampler": sampler_state,
-            "random": random_state(),
+            "random": random_state(self.device),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -225,7 +225,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.meter.load_state_dict(state["meter"])
-        set_random_state(state["random"])
+        set_random_state(state["random"], self.device)
 
 
 def _check_chunks(embedder: Embedder) -> None:
