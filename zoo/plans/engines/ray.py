@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -50,8 +51,9 @@ class Ray(Engine):
         """Connect to the cluster; refuse runs that none of its nodes has room for."""
         self._ray = _module()
         try:
+            _reach(self._address)
             self._ray.init(self._address, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(
                 f"engine ray: no cluster at {self._address} ({error}); start one with "
                 "`ray start --head`, or set its address"
@@ -163,6 +165,13 @@ class _Actor(Handle):
             return News([{"stopped": "stopped"}], 1)
         self.lost = why
         return News([], 1)
+
+
+def _reach(address: str) -> None:
+    """Raise an OSError if nobody listens at host:port: Ray itself tries for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "://" not in address:
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _module() -> Any:
