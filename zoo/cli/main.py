@@ -24,6 +24,7 @@ from zoo.cli.embed import embed
 from zoo.cli.export import export
 from zoo.cli.leaderboard import leaderboard
 from zoo.cli.many.run import run
+from zoo.cli.many.tune import tune
 from zoo.cli.measure import measure
 from zoo.cli.messages import complain
 from zoo.cli.report import plot, report
@@ -33,7 +34,7 @@ from zoo.progress import mend_size
 from zoo.support.files import is_wrong_name
 from zoo.support.text import harmless
 
-_TRAIN = (run, check, config_, list_, show, data)
+_TRAIN = (run, tune, check, config_, list_, show, data)
 _RESULTS = (leaderboard, compare, measure, report, plot)
 _USE = (embed, index, search, export)
 

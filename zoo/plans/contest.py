@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rich.console import Group
@@ -31,9 +31,17 @@ class PlannedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Contest:
-    """Runs of one config whose settings compete on held-out classes."""
+    """Runs of one config whose settings compete on held-out classes.
+
+    Attributes:
+        runs: the runs.
+        space: if the settings were searched, the values of each key in words.
+        tried: how many settings were tried in the search, including those without a result.
+    """
 
     runs: tuple[PlannedRun, ...]
+    space: Mapping[str, str] = field(default_factory=dict)
+    tried: int = 0
 
     @property
     def config(self) -> Config:
@@ -146,7 +154,7 @@ def choose(contest: Contest, jobs: Sequence[Job], records: Sequence[Record | Non
     if not whole:
         return Choice(contest, entrants, reason="no settings finished with every seed")
     best = max(whole, key=_first_score)
-    return Choice(contest, entrants, best, _selection(best, whole))
+    return Choice(contest, entrants, best, _selection(contest, best, whole))
 
 
 def table(choice: Choice) -> Group:
@@ -189,8 +197,15 @@ def _first_score(entrant: Entrant) -> float:
     return entrant.scores[min(entrant.scores)].mean
 
 
-def _selection(best: Entrant, entrants: Sequence[Entrant]) -> Record:
+def _selection(contest: Contest, best: Entrant, entrants: Sequence[Entrant]) -> Record:
     """Return the chosen settings and the values that competed, in words."""
+    if contest.space:
+        return {
+            "settings": best.settings,
+            "among": {key: [text] for key, text in contest.space.items()},
+            "candidates": contest.tried,
+            "seeds": [job.config.seed for job in best.jobs],
+        }
     keys = dict.fromkeys(key for entrant in entrants for key in entrant.settings)
     values = {
         key: list(dict.fromkeys(entrant.settings.get(key, "none") for entrant in entrants))
