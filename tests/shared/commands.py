@@ -51,7 +51,9 @@ def run_small(arguments, tmp_path, monkeypatch):
     """
     monkeypatch.chdir(tmp_path)
     arguments = [a.strip("'") for a in arguments if not a.startswith("train.iterations=")]
-    if arguments[0] == "run":
+    if arguments[0] == "tune":
+        arguments[arguments.index("--trials") + 1] = "2"
+    if arguments[0] in ("run", "tune"):
         arguments += ["device=cpu"]
         arguments += ["train.iterations=2"] * ("pretrained_glyphs" not in arguments)
         main_job = arguments[1:-2] == ["configs/ice_glyphs.yaml"]  # keeps its data set
@@ -71,9 +73,11 @@ def run_small(arguments, tmp_path, monkeypatch):
 
 def run_in_process(scheduler):
     """Do all runs in this process, which has imported torch; other tests start processes."""
-    for job in scheduler._waiting:
+    waiting = iter(scheduler._waiting)
+    while (job := next(waiting, None) or scheduler._more()) is not None:
         runner.run(job.config, reporter=Reporter(quiet=True), test=job.test)
         job.state = "finished"
+        scheduler._observe(job)
 
 
 def run(monkeypatch, *arguments):

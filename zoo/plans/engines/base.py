@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from zoo.support.checked import Count
+from zoo.support.checked import Count, checked
 
 Send = Callable[[dict[str, Any]], None]
 """Receives the events of a run, see :mod:`zoo.plans.process`; may be called in any thread."""
@@ -101,6 +101,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
 
+    @checked
     def __init__(self, jobs: Count | None = None) -> None:
         self.jobs = jobs
 

@@ -63,8 +63,10 @@ def engine(name: str | None = None, jobs: int | None = None) -> Engine:
     found = [f"{path}: {name}.{one.argument}: {one.message}" for one in check(name, target, given)]
     if found:
         raise UserError("\n".join(found))
-    made: Engine = target(**{**given, **({} if jobs is None else {"jobs": jobs})})
-    return made
+    try:
+        return target(**{**given, **({} if jobs is None else {"jobs": jobs})})
+    except UserError as error:
+        raise UserError(f"{path}: {name}: {error}") from None
 
 
 def names() -> dict[str, str]:
@@ -85,7 +87,7 @@ def _read(path: Path) -> dict[str, Any]:
     problems: list[yaml.Problem] = []
     tree = yaml.read(path, str(path), problems)
     if problems:
-        raise UserError("\n".join(map(str, problems)))
+        raise UserError("\n".join(f"{one.place}: {one.message}" for one in problems))
     content = tree.plain() if tree is not None else {}
     if not isinstance(content, dict):
         raise UserError(f"{path}: {must_be('a map of engines to their settings', content)}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
 from zoo.plans.engines.child import Child
 from zoo.plans.engines.slots import DeviceSlot, DeviceSlots
-from zoo.support.checked import Count
+from zoo.support.checked import Count, checked
 
 
 class Local(Engine):
@@ -23,6 +23,7 @@ class Local(Engine):
 
     name = "local"
 
+    @checked
     def __init__(self, jobs: Count | None = None) -> None:
         super().__init__(jobs)
         self._slots = DeviceSlots(0, jobs)

@@ -12,7 +12,7 @@ from typing import Any
 from zoo.errors import UserError
 from zoo.plans.engines.attendant import Attendant, News
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
-from zoo.support.checked import Count
+from zoo.support.checked import Count, checked
 
 _PATIENCE = 60.0  # seconds that a node may be out of reach before its run is taken for lost
 
@@ -34,6 +34,7 @@ class Ray(Engine):
 
     name = "ray"
 
+    @checked
     def __init__(
         self,
         jobs: Count | None = None,

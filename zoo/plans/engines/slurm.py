@@ -17,7 +17,7 @@ from zoo.errors import UserError
 from zoo.plans.engines.attendant import Attendant
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
 from zoo.runs.folder import BusyError
-from zoo.support.checked import Count
+from zoo.support.checked import Count, checked
 
 FOLDER = ".slurm"
 """Within the output folder: one for each run, and what submitit keeps of its jobs."""
@@ -53,6 +53,7 @@ class Slurm(Engine):
 
     name = "slurm"
 
+    @checked
     def __init__(
         self,
         jobs: Count | None = None,
