@@ -27,7 +27,7 @@ from zoo.trained.files import Gathered, check_any, report_unreadable
 from zoo.trained.network import Trained
 
 
-class Job(NamedTuple):
+class IndexJob(NamedTuple):
     """What is to be built.
 
     Attributes:
@@ -57,7 +57,7 @@ class Made(NamedTuple):
     trials: list[Trial]
 
 
-def in_memory(job: Job, kind: str) -> Made:
+def in_memory(job: IndexJob, kind: str) -> Made:
     """Embed all images, and build an index of them."""
     found = job.embed(job.names)
     check_any(job.root, found.names, found.unreadable)
@@ -72,7 +72,7 @@ def in_memory(job: Job, kind: str) -> Made:
     return Made(found.names, found.unreadable, neighbours, meta, trials)
 
 
-def in_files(job: Job, refine: int, max_pixels: int) -> Made:
+def in_files(job: IndexJob, refine: int, max_pixels: int) -> Made:
     """Embed the images part by part into a file, and build an index in files.
 
     Without ``refine``, the file of embeddings is removed in the end.
@@ -117,7 +117,7 @@ def _compress(place: Path, file: Path, size: int, reporter: Reporter) -> dict[st
     return files
 
 
-def _describe(job: Job, neighbours: Neighbours | Compressed, trials: Sequence[Trial]) -> About:
+def _describe(job: IndexJob, neighbours: Neighbours | Compressed, trials: Sequence[Trial]) -> About:
     run = job.model.folder.path.resolve()
     return About(
         version=__version__,

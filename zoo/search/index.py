@@ -29,7 +29,7 @@ from zoo.data.decoding import MAX_PIXELS
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.evaluation import faiss
 from zoo.progress import Reporter
-from zoo.search.building import Job, in_files, in_memory
+from zoo.search.building import IndexJob, in_files, in_memory
 from zoo.search.compressed import REFINE, Compressed, check_system
 from zoo.search.folder import Meta, check_place, found_at, read
 from zoo.search.neighbours import KINDS, Neighbours, Trial, kind_for
@@ -276,7 +276,7 @@ def build(
         max_pixels=max_pixels,
         reporter=reporter,
     )
-    job = Job(model, root, names, place, embed, reporter)
+    job = IndexJob(model, root, names, place, embed, reporter)
     if (kind_for(len(names), model.embedding_size) if kind == "auto" else kind) == "ivfpq":
         made = in_files(job, REFINE if refine is None else refine, max_pixels)
     else:

@@ -35,7 +35,7 @@ IN_A_PART = 1 << 16
 _BYTES = 2  # of a number in float16
 
 
-class Part(BaseModel):
+class EmbeddedPart(BaseModel):
     """A part of the images whose vectors are in the file."""
 
     model_config = ConfigDict(strict=True)
@@ -53,7 +53,7 @@ class Unfinished(BaseModel):
     vectors: str = Field(pattern=r"^vectors-[0-9a-f]{16}\.f16$")
     made_by: str = Field(description="digest of the network and of what else the vectors depend on")
     size: int = Field(ge=1)
-    parts: list[Part]
+    parts: list[EmbeddedPart]
 
     @property
     def count(self) -> int:
@@ -61,7 +61,7 @@ class Unfinished(BaseModel):
         return sum(part.count for part in self.parts)
 
 
-class Embedded(NamedTuple):
+class EmbeddedFiles(NamedTuple):
     """The images of a folder, with their vectors in a file."""
 
     file: Path
@@ -77,7 +77,7 @@ def embed_in_parts(
     made_by: str,
     embed: Callable[[list[str]], Gathered],
     reporter: Reporter,
-) -> Embedded:
+) -> EmbeddedFiles:
     """Embed images and return the file of their vectors, which ``parts.json`` still belongs to.
 
     Args:
@@ -104,14 +104,16 @@ def embed_in_parts(
         if len(given) > 1:
             reporter.say(f"embedding  part {number + 1} of {len(given)}")
         found = embed(given[number])
-        part = Part(digest=digests[number], count=len(found.names), unreadable=found.unreadable)
+        part = EmbeddedPart(
+            digest=digests[number], count=len(found.names), unreadable=found.unreadable
+        )
         with writing(place):
             _append(place / state.vectors, found.embeddings.astype("<f2"))
             state.parts.append(part)
             _save(place, state)
     unreadable = {name: why for part in state.parts for name, why in part.unreadable.items()}
     kept = [name for name in names if name not in unreadable] if unreadable else names
-    return Embedded(place / state.vectors, kept, unreadable)
+    return EmbeddedFiles(place / state.vectors, kept, unreadable)
 
 
 def vectors_in(path: Path, size: int) -> NDArray[np.float16]:
