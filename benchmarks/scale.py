@@ -103,8 +103,8 @@ def main() -> None:
     }
     for name, found in report["networks"].items():
         print(
-            f"{name}: {found['parameters'] / 1e6:.1f} M parameters, "
-            f"{found['forward_flop'] / 1e9:.2f} GFLOP and {found['kept_bytes'] / 1e6:.0f} MB an image"
+            f"{name}: {found['parameters'] / 1e6:.1f} M parameters; an image: "
+            f"{found['forward_flop'] / 1e9:.2f} GFLOP, {found['kept_bytes'] / 1e6:.0f} MB"
         )
     print(f"Recall@K, bytes: {report['evaluation_bytes']}\na name, bytes: {report['name_bytes']}")
     write(given.json, report)

@@ -34,7 +34,7 @@ PER_MACHINE = 8
 def step() -> str:
     """Return the table of a training step."""
     network = _report("scale")["networks"][NETWORK]
-    held, parameters = _matrices(), network["parameters"] * FLOAT
+    held, parameters = matrices(), network["parameters"] * FLOAT
     rows = []
     for each in (64, 1024):
         for gpus in GPUS:
@@ -73,16 +73,13 @@ def epoch() -> str:
                 title,
                 _bytes(images * loading["bytes_of_a_jpeg"]),
                 _bytes(images * 3 * CACHE_SIDE**2),
-                f"{images / speeds['zoo, no cache'] / 3600:,.1f}",
-                f"{images / speeds['zoo, cache'] / 3600:,.1f}",
-                *(
-                    _seconds(3 * network["forward_flop"] * images / BF16 / gpus)
-                    for gpus in GPUS
-                ),
+                _seconds(images / speeds["zoo, no cache"]),
+                _seconds(images / speeds["zoo, cache"]),
+                *(_seconds(3 * network["forward_flop"] * images / BF16 / gpus) for gpus in GPUS),
             ]
         )
-    heads = ["images", "JPEGs", "cache", "decoding, core hours", "cached, core hours"]
-    return _table([*heads, *(f"{gpus} GPUs ≥" for gpus in GPUS)], rows)
+    heads = ["images", "JPEGs", "cache", "decoding, one core", "from the cache, one core"]
+    return _table([*heads, *(f"GPUs: {gpus} ≥" for gpus in GPUS)], rows)
 
 
 def evaluation() -> str:
@@ -138,7 +135,7 @@ def index_measured() -> str:
                 _bytes(found["build_peak"]),
                 f"{disk:.0f}",
                 f"{found['memory_per_image']:.0f}",
-                f"{_in_memory(kind, report['items'], report['dim']):.0f}",
+                f"{in_memory(kind, report['items'], report['dim']):.0f}",
             ]
         )
     heads = ["kind", "recall@10", "effort", "ms a query", "build, s", "build, memory"]
@@ -156,10 +153,10 @@ def index_sizes() -> str:
             [
                 title,
                 *(
-                    _bytes(images * _in_memory(kind, images, DIM))
+                    _bytes(images * in_memory(kind, images, DIM))
                     for kind in ("flat", "hnsw", "ivf", "ivfpq")
                 ),
-                _bytes(images * (_compressed(DIM) + 2 * DIM)),
+                _bytes(images * (compressed(DIM) + 2 * DIM)),
                 _bytes(images * names),
                 _seconds(images * lists_for(images) * 2 * DIM / _product_rate()),
             ]
@@ -168,7 +165,7 @@ def index_sizes() -> str:
     return _table(heads, rows)
 
 
-def _in_memory(kind: str, images: int, dim: int) -> float:
+def in_memory(kind: str, images: int, dim: int) -> float:
     """Return the bytes of an index per image, that a search keeps in memory, without names."""
     lists, width = lists_for(images), -(-dim // 4) * 4
     return {
@@ -179,7 +176,7 @@ def _in_memory(kind: str, images: int, dim: int) -> float:
     }[kind]
 
 
-def _compressed(dim: int) -> int:
+def compressed(dim: int) -> int:
     """Return the bytes of an image in the lists: its code and its position."""
     return -(-dim // 4) + 8
 
@@ -190,7 +187,12 @@ def _evaluated_bytes(images: int, processes: int) -> float:
     return images * (each + constants["label"])
 
 
-def _matrices() -> float:
+def images_a_second() -> float:
+    """Return the most images that a GPU can train on, at the peak of its data sheet."""
+    return BF16 / (3 * _report("scale")["networks"][NETWORK]["forward_flop"])
+
+
+def matrices() -> float:
     """Return how many float32 matrices (N, N) the multi-similarity loss holds, as measured."""
     found = _report("processes")["loss"]["multi_similarity"]
     held: float = found["peak"][0] / (FLOAT * found["images"] ** 2)

@@ -9,6 +9,7 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from zoo.runs import identity
 from zoo.search import compressed, compressing, parts
 from zoo.search import folder as search_folder
 from zoo.search.compressed import Compressed
-from zoo.search.neighbours import TARGET_RECALL, Found, Neighbours, raised, unit
+from zoo.search.neighbours import TARGET_RECALL, Found, Neighbours, Trial, raised, unit
 from zoo.support import environment
 from zoo.trained.files import Gathered
 
@@ -266,10 +267,18 @@ def test_a_kill_costs_no_more_than_a_part(numbers):
     assert asked == []
 
 
-def test_the_disk_must_have_room(tmp_path):
+def test_the_disk_must_have_room(numbers):
+    tmp_path = numbers[1]
     parts.check_room(tmp_path / "new" / "index", 1)
     with pytest.raises(zoo.UserError, match="the index needs .* make room or name another disk"):
         parts.check_room(tmp_path, 1 << 60)
+    in_parts(*numbers, [])
+    free = SimpleNamespace(free=100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts.shutil, "disk_usage", lambda _: free)
+        parts.check_room(tmp_path, 100 + 23 * 4 * 2)  # what is there counts
+        with pytest.raises(zoo.UserError, match="make room"):
+            parts.check_room(tmp_path, 101 + 23 * 4 * 2)
 
 
 # --- from images to an index
@@ -342,6 +351,13 @@ def test_it_finds_what_a_flat_index_finds(run, photos, made, tmp_path):
     assert flat.names == made.names
 
 
+def test_what_refining_could_add_is_said(run, photos, tmp_path, command, monkeypatch):
+    monkeypatch.setattr(Compressed, "tune", lambda *_: [Trial(1, 0.5)])
+    status, out, _ = command("index", run, photos, "-o", tmp_path / "i", "--kind", "ivfpq")
+    assert status == 0
+    assert out.endswith("95 %; a larger --refine finds more, and --kind flat finds all\n")
+
+
 def test_without_refining_no_embeddings_are_kept(run, photos, tmp_path, command):
     place = tmp_path / "index"
     options = ["--kind", "ivfpq", "--refine", "0"]
@@ -387,12 +403,13 @@ def test_the_same_images_by_two_parts(run, photos, made, tmp_path, monkeypatch):
     assert part(place, "vectors").read_bytes() == part(made.folder, "vectors").read_bytes()
 
 
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
 def test_a_build_that_was_interrupted_goes_on(run, photos, made, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(parts, "IN_A_PART", 150)
     build = partial(zoo.index.build, run, photos, tmp_path / "i", kind="ivfpq", device="cpu")
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(compressing, "trained", interrupted)
@@ -498,6 +515,26 @@ def test_a_large_file_is_read_to_its_end_only_on_request(made, tmp_path, monkeyp
     assert len(zoo.index.open(folder)) == COUNT
     with pytest.raises(zoo.UserError, match="it is not the file that meta.json describes"):
         zoo.index.open(folder, verify=True)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="bytes are text here")
+def test_images_whose_names_are_no_text(run, photos, tmp_path, monkeypatch):
+    odd = os.fsdecode(b"\xff")
+    root = shutil.copytree(photos, tmp_path / odd)
+    (root / "01" / "001.png").rename(root / f"{odd}.png")
+    (root / f"{odd}{odd}.png").write_bytes(b"broken")
+    build = partial(zoo.index.build, run, root, tmp_path / "i", kind="ivfpq", reporter=QUIET)
+    with monkeypatch.context() as patch:
+        patch.setattr(compressing, "trained", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            build()
+    assert parts.unfinished(tmp_path / "i").parts[0].unreadable.keys() == {
+        "00/broken.png",
+        f"{odd}{odd}.png",
+    }
+    made = build()
+    assert f"{odd}.png" in made.names
+    assert len(made) == COUNT
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="bytes are text here")

@@ -173,7 +173,8 @@ def _built(made: Index) -> Iterator[str]:
         chosen = "  chosen" if trial.value == meta.value else ""
         yield f"{meta.parameter} {trial.value:>5}  recall@10 {100 * trial.recall:6.2f}{chosen}"
     if meta.recall_at_10 is not None and meta.recall_at_10 < TARGET_RECALL:
-        yield f"less than the target of {100 * TARGET_RECALL:.0f} %; --kind flat finds all"
+        more = "a larger --refine finds more, and " if meta.kind == "ivfpq" else ""
+        yield f"less than the target of {100 * TARGET_RECALL:.0f} %; {more}--kind flat finds all"
 
 
 def _shortfalls(

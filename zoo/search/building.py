@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +83,8 @@ def in_files(job: IndexJob, refine: int, max_pixels: int) -> Made:
     compressing.check_enough(len(job.names))
     needed = parts.bytes_on_disk(len(job.names), size)
     parts.check_room(place, needed + compressing.bytes_on_disk(len(job.names), size))
-    made_by = f"{job.model.network_digest()}, {max_pixels}, {job.root}"
+    depends = json.dumps([job.model.network_digest(), max_pixels, str(job.root)])
+    made_by = hashlib.sha256(depends.encode()).hexdigest()
     with replacing(place, job.reporter):
         found = parts.embed_in_parts(
             place, job.root, job.names, size, made_by, job.embed, job.reporter

@@ -19,14 +19,14 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, BinaryIO, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zoo.errors import UserError
 from zoo.progress import Reporter
 from zoo.runs.identity import SEAL, seal
 from zoo.search.compressed import Compressed
 from zoo.search.neighbours import Kind, Neighbours
-from zoo.search.parts import PARTS, unfinished, vectors_in
+from zoo.search.parts import PARTS, Name, unfinished, vectors_in
 from zoo.support.files import (
     alone,
     check_folder,
@@ -56,21 +56,11 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be text")
-    return value
-
-
-# Pydantic's own str refuses file names that are not valid text.
-_Name = Annotated[str, PlainValidator(_text)]
-
-
 class OpenedFolder(_Part):
     """Where a folder was when the index was made: its path, and the path from the index."""
 
-    path: _Name
-    relative: _Name
+    path: Name
+    relative: Name
 
 
 class File(_Part):
@@ -86,7 +76,7 @@ class File(_Part):
 class SourceRun(OpenedFolder):
     """The run whose network made the embeddings."""
 
-    name: _Name
+    name: Name
     digest: str
 
 

@@ -13,11 +13,11 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from rich.filesize import decimal
 
 from zoo.errors import MachineError
@@ -35,6 +35,16 @@ IN_A_PART = 1 << 16
 _BYTES = 2  # of a number in float16
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return value
+
+
+Name = Annotated[str, PlainValidator(_text)]
+"""The name of a file: Pydantic's own str refuses names that are not valid text."""
+
+
 class EmbeddedPart(BaseModel):
     """A part of the images whose vectors are in the file."""
 
@@ -42,7 +52,7 @@ class EmbeddedPart(BaseModel):
 
     digest: str = Field(description="of names, sizes and times of the files")
     count: int = Field(ge=0, description="vectors")
-    unreadable: dict[str, str]
+    unreadable: dict[Name, str]
 
 
 class Unfinished(BaseModel):
@@ -51,7 +61,7 @@ class Unfinished(BaseModel):
     model_config = ConfigDict(strict=True)
 
     vectors: str = Field(pattern=r"^vectors-[0-9a-f]{16}\.f16$")
-    made_by: str = Field(description="digest of the network and of what else the vectors depend on")
+    made_by: str = Field(description="digest of what the vectors depend on")
     size: int = Field(ge=1)
     parts: list[EmbeddedPart]
 
@@ -141,7 +151,12 @@ def bytes_on_disk(count: int, size: int) -> int:
 
 
 def check_room(place: Path, needed: int) -> None:
-    """Raise a MachineError, before hours of work, if the disk has not so many bytes."""
+    """Raise a MachineError, before hours of work, if the disk has not so many bytes.
+
+    What an unfinished build left counts as there.
+    """
+    left = unfinished(place)
+    needed -= left.count * left.size * _BYTES if left else 0
     with writing(place):
         there = next(p for p in (place.absolute(), *place.absolute().parents) if p.exists())
         free = shutil.disk_usage(there).free
