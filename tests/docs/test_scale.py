@@ -37,6 +37,8 @@ def test_the_numbers_in_the_text_are_those_of_the_results():
     assert f"need {cores[0]:.0f} such cores that decode, or {cores[1]:.0f} that read" in PAGE
     constants = report("scale")["evaluation_bytes"]
     assert f"{constants['number'] + 4:.0f}·d·N/n + {constants['label']:.0f}·N bytes" in PAGE
+    sample = 2 * 64 * lists_for(10**7) * 512 * 4
+    assert f"That is {sample / 1e9:.1f} GB for 10 million images" in PAGE
     assert f"of {report('scale')['name_bytes']['characters']} characters" in PAGE
 
 

@@ -74,7 +74,7 @@ def trained(vectors: NDArray[np.float16], rotated: bool = True) -> Any:
     for settings in (ivf.cp, ivf.pq.cp):
         settings.min_points_per_centroid = 1  # else FAISS prints a warning
     index = faiss.IndexPreTransform(rotation, ivf)
-    index.train(unit(_sample(vectors, max(SEEN_PER_LIST * lists, 256 * 256))))
+    index.train(_sample(vectors, max(SEEN_PER_LIST * lists, 256 * 256)))
     if rotated:
         rotation.pq = None
     return index
@@ -115,12 +115,14 @@ def _bytes_of_code(size: int) -> int:
     return -(-size // _NUMBERS)
 
 
-def _sample(vectors: NDArray[np.float16], most: int) -> NDArray[np.float16]:
-    """Return some of the vectors, in order, so that the file is read from its beginning to end."""
-    if len(vectors) <= most:
-        return vectors
+def _sample(vectors: NDArray[np.float16], most: int) -> NDArray[np.float32]:
+    """Return some of the vectors, of length 1; the file is read from its beginning to its end."""
     rng = np.random.default_rng(0)
-    return vectors[np.sort(rng.choice(len(vectors), most, replace=False))]
+    rows = np.sort(rng.choice(len(vectors), min(most, len(vectors)), replace=False))
+    found = np.empty((len(rows), vectors.shape[1]), np.float32)
+    for part in parts_of(found):
+        found[part] = unit(vectors[rows[part]])
+    return found
 
 
 def _kept(
