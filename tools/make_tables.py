@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import _scale
 from _pages import ROOT, keep
 
 from zoo import leaderboard
@@ -166,6 +167,12 @@ MAKERS: dict[str, Callable[[], str]] = {
     "pipeline": lambda: pipeline("pipeline"),
     "false_positives": lambda: false_positives("false_positives"),
     "measures": lambda: measures("measures"),
+    "scale_step": _scale.step,
+    "scale_epoch": _scale.epoch,
+    "scale_evaluation": _scale.evaluation,
+    "scale_limits": _scale.limits,
+    "index": _scale.index_measured,
+    "index_sizes": _scale.index_sizes,
 }
 
 

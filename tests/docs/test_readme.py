@@ -173,9 +173,12 @@ def test_searching_goes_as_the_page_says(tmp_path, monkeypatch, capsys):
     for i, name in enumerate(["query.jpg", "a.jpg", "b.jpg", "photo.jpg"]):
         replicas.save_photo(tmp_path / name, i, size=(60, 50))
     todo = [line for block in blocks("sh", SEARCH) for line in block.splitlines()]
-    assert len(todo) == 9
+    assert len(todo) == 10
     for line in todo:
         arguments = line.split()[1:]
+        if "ivfpq" in arguments:
+            for i in range(256):
+                replicas.save_photo(tmp_path / "photographs" / "more" / f"{i}.png", i)
         if arguments[0] == "run":
             arguments += ["model.backbone={name: convnet, width: 4, blocks: 3}", "device=cpu"]
             arguments += ["images={resize: 40, crop: 32}", "train.iterations=2"]

@@ -26,6 +26,7 @@ from zoo.search import neighbours as search_neighbours
 from zoo.search import sheet as search_sheet
 from zoo.search.neighbours import Neighbours, kind_for, unit
 from zoo.search.sheet import Picture, _fitting, draw
+from zoo.support import environment
 from zoo.trained import network
 
 pytest.importorskip("faiss")
@@ -231,9 +232,13 @@ def test_few_vectors(kind, count):
     assert index.search(vectors, 99).positions[:, 0].tolist() == list(range(count))
 
 
-def test_the_kind_goes_by_the_number_of_images():
-    counts = (1, 100_000, 100_001, 1_000_000, 1_000_001)
-    assert [kind_for(n) for n in counts] == ["flat", "flat", "hnsw", "hnsw", "ivf"]
+def test_the_kind_goes_by_the_number_of_images(monkeypatch):
+    monkeypatch.setattr(environment, "memory", lambda: 1 << 34)
+    counts = (1, 100_000, 100_001, 1_000_000, 1_000_001, 25_165_824, 25_165_825)
+    kinds = ["flat", "flat", "hnsw", "hnsw", "ivf", "ivf", "ivfpq"]
+    assert [kind_for(n, 64) for n in counts] == kinds
+    monkeypatch.setattr(environment, "memory", lambda: None)
+    assert kind_for(10**9, 64) == "ivf"
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivf"])
@@ -660,7 +665,7 @@ def test_where_an_index_cannot_go_is_said_before_the_work(
         assert said in error
     status, _, error = command("index", run, photos, "-o", tmp_path / "i", "--kind", "hsnw")
     assert status == 2
-    assert "kind 'hsnw': give auto, flat, hnsw or ivf; did you mean hnsw?" in error
+    assert "kind 'hsnw': give auto, flat, hnsw, ivf or ivfpq; did you mean hnsw?" in error
 
 
 def files_in(folder):

@@ -135,6 +135,9 @@ OTHERS = {
     "zoo/cli/search.py": {"indices.open"},  # an index: its files are read in zoo/search/folder.py
     "zoo/plans/process.py": {"open"},  # its stdin
     "zoo/search/neighbours.py": {"faiss.read_index"},  # from a file that open_regular has opened
+    "zoo/search/compressed.py": {"faiss.read_index", "np.load"},  # likewise
+    "zoo/search/compressing.py": {"np.memmap"},  # of its own temporary file
+    "zoo/search/parts.py": {"np.memmap"},  # of a file that open_regular has opened
     "zoo/data/unpack.py": {
         "os.open",
         "tarfile.open",

@@ -40,7 +40,14 @@ if TYPE_CHECKING:
     "--kind",
     default="auto",
     metavar="KIND",
-    help="flat (exact), hnsw or ivf (faster, may miss some); auto goes by the number of images.",
+    help="flat (exact), hnsw or ivf (faster, may miss some), ivfpq (in files, for more than memory "
+    "holds); auto goes by the number of images.",
+)
+@click.option(
+    "--refine",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="For ivfpq: candidates compared by their embeddings; by default 200, 0 keeps none.",
 )
 @device
 @batch_size
@@ -52,6 +59,7 @@ def index(
     folder: Path,
     output: Path,
     kind: str,
+    refine: int | None,
     device: str,
     batch_size: int | None,
     max_pixels: int,
@@ -60,9 +68,9 @@ def index(
 ) -> None:
     """Make an index of a folder of images, for `zoo search`.
 
-    By default flat up to 100,000 images, then hnsw up to a million, then ivf. For hnsw and ivf, the
-    search effort is raised until 95 % of the ten nearest neighbours are found; the share is printed
-    for each value that was tried.
+    By default flat up to 100,000 images, then hnsw up to a million, then ivf, and ivfpq if the
+    embeddings do not fit in memory. For all but flat, the search effort is raised until 95 % of the
+    ten nearest neighbours are found; the share is printed for each value that was tried.
 
     Example: [cyan]zoo index ice_folder photographs -o index[/]
     """
@@ -74,6 +82,7 @@ def index(
             folder,
             output,
             kind=kind,
+            refine=refine,
             device=device,
             batch_size=batch_size,
             max_pixels=max_pixels,
@@ -96,6 +105,7 @@ def index(
     "-o", "--sheet", type=PATH, metavar="FILE", help="Write a contact sheet, such as sheet.png."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--verify", is_flag=True, help="Also check files of more than 1 GiB to their end.")
 @device
 @batch_size
 @max_pixels
@@ -108,6 +118,7 @@ def search(
     exclude_self: bool,
     sheet: Path | None,
     as_json: bool,
+    verify: bool,
     device: str,
     batch_size: int | None,
     max_pixels: int,
@@ -134,7 +145,7 @@ def search(
             raise UserError(printable(f"{sheet}: is a query; give the sheet another name"))
     reporter = Reporter(quiet=quiet)
     with computing():
-        opened = indices.open(index, run=run, device=device)
+        opened = indices.open(index, run=run, device=device, verify=verify)
         if sheet is not None and sheet in opened:
             raise UserError(printable(f"{sheet}: is in the index; give the sheet another name"))
         found = files.embed_queries(
@@ -162,7 +173,8 @@ def _built(made: Index) -> Iterator[str]:
         chosen = "  chosen" if trial.value == meta.value else ""
         yield f"{meta.parameter} {trial.value:>5}  recall@10 {100 * trial.recall:6.2f}{chosen}"
     if meta.recall_at_10 is not None and meta.recall_at_10 < TARGET_RECALL:
-        yield f"less than the target of {100 * TARGET_RECALL:.0f} %; --kind flat finds all"
+        more = "a larger --refine finds more, and " if meta.kind == "ivfpq" else ""
+        yield f"less than the target of {100 * TARGET_RECALL:.0f} %; {more}--kind flat finds all"
 
 
 def _shortfalls(

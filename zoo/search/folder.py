@@ -1,7 +1,8 @@
 """The folder of an index: its files, written atomically and checked when they are read.
 
-``meta.json`` names the two other files and has their digests and a seal of itself. Replacing it is
-the single step in which a new index takes the place of an old one.
+``meta.json`` names the other files and has their digests and a seal of itself. Replacing it is the
+single step in which a new index takes the place of an old one. The files of a large index are too
+long to be read at each opening: their sizes are checked then, and the digests on request.
 """
 
 from __future__ import annotations
@@ -12,22 +13,26 @@ import os
 import re
 import uuid
 import warnings
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zoo.errors import UserError
 from zoo.progress import Reporter
 from zoo.runs.identity import SEAL, seal
+from zoo.search.compressed import Compressed
 from zoo.search.neighbours import Kind, Neighbours
+from zoo.search.parts import PARTS, Name, unfinished, vectors_in
 from zoo.support.files import (
     alone,
     check_folder,
     check_regular,
     file_digest,
+    open_regular,
     read_bytes,
     replace_file,
     writing,
@@ -37,9 +42,13 @@ from zoo.support.text import printable
 META, _LOCK = "meta.json", ".meta.json.lock"
 _OLD_INDEX, _OLD_NAMES = "index.faiss", "names.json"  # names from before there were digests
 _MOST_META, _MOST_NAMES = 1 << 20, 1 << 32  # bytes
+_SOON_READ = 1 << 30  # bytes that are read, to check them, whenever an index is opened
+_ENDINGS = {"index": "faiss", "names": "json", "lists": "bin", "vectors": "f16"}
+_ANOTHER = "it is not the file that meta.json describes"
 _OURS = re.compile(
-    r"(index|names)-[0-9a-f]{16}\.(faiss|json)|index\.faiss|names\.json|meta\.json"
-    r"|\.meta\.json\.lock|\.(index|names|meta)[-.0-9a-z]*\.[0-9a-f]{32}\.tmp"
+    r"(index|names|lists|vectors)-[0-9a-f]{16}\.(faiss|json|bin|f16)|index\.faiss|names\.json"
+    r"|meta\.json|parts\.json|\.meta\.json\.lock"
+    r"|\.(index|names|lists|meta|parts)[-.0-9a-z]*\.[0-9a-f]{32}\.tmp"
 )
 
 
@@ -47,27 +56,19 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be text")
-    return value
-
-
-# Pydantic's own str refuses file names that are not valid text.
-_Name = Annotated[str, PlainValidator(_text)]
-
-
 class OpenedFolder(_Part):
     """Where a folder was when the index was made: its path, and the path from the index."""
 
-    path: _Name
-    relative: _Name
+    path: Name
+    relative: Name
 
 
 class File(_Part):
     """A file of the index; an old index has neither bytes nor digest."""
 
-    name: str = Field(pattern=r"^(index|names)(-[0-9a-f]{16})?\.(faiss|json)$")
+    name: str = Field(
+        pattern=r"^(index|names|lists|vectors)(-[0-9a-f]{16})?\.(faiss|json|bin|f16)$"
+    )
     bytes: int | None = Field(ge=0)
     sha256: str | None = Field(description="in hexadecimal")
 
@@ -75,7 +76,7 @@ class File(_Part):
 class SourceRun(OpenedFolder):
     """The run whose network made the embeddings."""
 
-    name: _Name
+    name: Name
     digest: str
 
 
@@ -95,6 +96,7 @@ class About(_Part):
     recall_at_10: float | None = Field(
         ge=0, le=1, description="against exact search; null: the index is exact"
     )
+    refine: int = Field(0, ge=0, description="candidates that are compared by their vectors")
 
 
 class Meta(About):
@@ -102,6 +104,13 @@ class Meta(About):
 
     index: File
     names: File
+    lists: File | None = Field(None, description="of kind ivfpq")
+    vectors: File | None = Field(None, description="of kind ivfpq, if candidates are refined")
+
+    def files(self) -> dict[str, File]:
+        """Return the files of the index by what they hold."""
+        every = {key: getattr(self, key) for key in ("index", "names", "lists", "vectors")}
+        return {key: file for key, file in every.items() if file is not None}
 
 
 def place_of(path: Path, seen_from: Path) -> dict[str, str]:
@@ -128,16 +137,56 @@ def write(
     Waits for another process that writes it, and removes files of earlier builds. Raises a
     UserError if it cannot be written, or something else has come into the folder.
     """
+    with replacing(place, reporter):
+        return finish(place, names, about, {}, {"index": neighbours.write})
+
+
+@contextmanager
+def replacing(place: Path, reporter: Reporter) -> Iterator[None]:
+    """Let no other process write an index meanwhile, and remove files of earlier builds.
+
+    If the block fails, the parts that can be used again stay.
+    """
     try:
         with alone(place / META, reporter):
             check_place(place)  # again: it may have changed meanwhile
+            _remove_others(place, keep_parts=True)
             try:
-                with writing(place):
-                    return _write(place, names, neighbours, about)
-            finally:
-                _remove_others(place)
+                yield
+            except BaseException:
+                _remove_others(place, keep_parts=True)
+                raise
+            _remove_others(place)
     finally:
         _remove_empty(place)
+
+
+def finish(
+    place: Path,
+    names: list[str],
+    about: About,
+    there: dict[str, Path],
+    missing: dict[str, Callable[[BinaryIO], object]],
+) -> Meta:
+    """Write the files of an index, ``meta.json`` last, and return its facts.
+
+    Args:
+        place: the folder.
+        names: of the images.
+        about: what ``meta.json`` says of them.
+        there: files that are written already.
+        missing: how the others are written, apart from the names.
+    """
+    files = dict(there)
+    with writing(place):
+        for key, write_it in {**missing, "names": lambda file: file.write(_json(names))}.items():
+            files[key] = file_of(place, key)
+            replace_file(files[key], write_it)
+        described = {key: _file(path).model_dump() for key, path in files.items()}
+        meta = Meta.model_validate({**about.model_dump(), **described})
+        content = _json(seal(meta.model_dump()))
+        replace_file(place / META, lambda file: file.write(content))
+    return meta
 
 
 def _remove_empty(place: Path) -> None:
@@ -148,15 +197,9 @@ def _remove_empty(place: Path) -> None:
             place.rmdir()
 
 
-def _write(place: Path, names: list[str], neighbours: Neighbours, about: About) -> Meta:
-    build = uuid.uuid4().hex[:16]
-    index, listing = place / f"index-{build}.faiss", place / f"names-{build}.json"
-    replace_file(index, neighbours.write)
-    replace_file(listing, lambda file: file.write(_json(names)))
-    meta = Meta(**about.model_dump(), index=_file(index), names=_file(listing))
-    content = _json(seal(meta.model_dump()))
-    replace_file(place / META, lambda file: file.write(content))
-    return meta
+def file_of(place: Path, key: str) -> Path:
+    """Return where a new file of an index is to be: no other build has one of this name."""
+    return place / f"{key}-{uuid.uuid4().hex[:16]}.{_ENDINGS[key]}"
 
 
 def _file(path: Path) -> File:
@@ -168,30 +211,42 @@ def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def _remove_others(place: Path) -> None:
+def _remove_others(place: Path, keep_parts: bool = False) -> None:
     """Remove the files of earlier and of failed builds."""
     kept = {META, _LOCK}
     with suppress(OSError, UserError):  # nothing is removed if the index is damaged
         if os.path.lexists(place / META):
-            meta = read_meta(place)
-            kept |= {meta.index.name, meta.names.name}
+            kept |= {file.name for file in read_meta(place).files().values()}
+        parts = unfinished(place) if keep_parts else None
+        if parts is not None and parts.vectors not in kept:
+            kept |= {PARTS, parts.vectors}
         for name in set(os.listdir(place)) - kept:  # noqa: PTH208
             if _OURS.fullmatch(name):
                 (place / name).unlink()
 
 
-def read(place: Path, device: torch.device) -> tuple[Meta, list[str], Neighbours]:
-    """Return an index's facts, names and vectors; raise a UserError if it is missing or damaged."""
+def read(
+    place: Path, device: torch.device, verify: bool = False
+) -> tuple[Meta, list[str], Neighbours | Compressed]:
+    """Return an index's facts, names and vectors; raise a UserError if it is missing or damaged.
+
+    With ``verify``, large files are read from beginning to end, too.
+    """
     meta = read_meta(place)
     try:
         if meta.index.sha256 is None:
             warnings.warn(_unprotected(place), stacklevel=3)
         names = read_names(place / meta.names.name, meta)
+        for key, file in meta.files().items():
+            if key != "names":  # whose digest has been checked
+                _check(place / file.name, file, verify or key == "index")
+        if meta.kind == "ivfpq":
+            return meta, names, _compressed(place, meta)
         return meta, names, _neighbours(place / meta.index.name, meta, device)
     except UserError:
         if read_meta(place) == meta:
             raise
-    return read(place, device)  # it was replaced meanwhile
+    return read(place, device, verify)  # it was replaced meanwhile
 
 
 def _unprotected(place: Path) -> str:
@@ -201,18 +256,45 @@ def _unprotected(place: Path) -> str:
     )
 
 
-def _neighbours(path: Path, meta: Meta, device: torch.device) -> Neighbours:
+def _check(path: Path, file: File, whole: bool) -> None:
+    """Raise a UserError if a file is not the one described, by its digest if it is short."""
     try:
         check_regular(path)
-        if meta.index.sha256 is not None and file_digest(path) != meta.index.sha256:
-            raise damaged(path, "it is not the file that meta.json describes")
-        neighbours = Neighbours.read(path, meta.kind, device)
+        wrong = file.bytes is not None and path.stat().st_size != file.bytes
+        if not wrong and file.sha256 is not None and (whole or (file.bytes or 0) <= _SOON_READ):
+            wrong = file_digest(path) != file.sha256
     except OSError as error:
         raise damaged(path, error.strerror or str(error)) from error
+    if wrong:
+        raise damaged(path, _ANOTHER)
+
+
+def _neighbours(path: Path, meta: Meta, device: torch.device) -> Neighbours:
+    neighbours = Neighbours.read(path, meta.kind, device)
     if (neighbours.count, neighbours.size) != (meta.count, meta.embedding_size):
-        raise damaged(path, "it is not the file that meta.json describes")
+        raise damaged(path, _ANOTHER)
     neighbours.value = meta.value
     return neighbours
+
+
+def _compressed(place: Path, meta: Meta) -> Compressed:
+    path = place / meta.index.name
+    if meta.lists is None or (meta.vectors is None and meta.refine):
+        raise damaged(place / META, "it names no lists, or no vectors")
+    try:
+        vectors = None
+        if meta.vectors is not None:
+            vectors = vectors_in(place / meta.vectors.name, meta.embedding_size)
+        with open_regular(path) as file, open_regular(place / meta.lists.name) as lists:
+            found = Compressed.read(file, lists, vectors, meta.refine)
+        if vectors is not None and len(vectors) != found.count:
+            raise ValueError(_ANOTHER)
+    except (OSError, ValueError) as error:
+        raise damaged(path, str(error)) from error
+    if (found.count, found.size) != (meta.count, meta.embedding_size):
+        raise damaged(path, _ANOTHER)
+    found.value = meta.value
+    return found
 
 
 def read_meta(place: Path) -> Meta:

@@ -9,41 +9,33 @@
     for hit in index.search("query.jpg", k=10)[0]:
         print(hit.rank, hit.cosine, hit.path)
 
-An index is a folder of three files: ``meta.json`` (the run, the kind, how it was made, and the
-names and digests of the other two files), ``index-*.faiss``, and ``names-*.json`` (the paths of the
-images within their folder).
+An index is a folder of files: ``meta.json`` (the run, the kind, how it was made, and the names and
+digests of the other files), ``index-*.faiss``, and ``names-*.json`` (the paths of the images within
+their folder). Kind ivfpq also has ``lists-*.bin`` and ``vectors-*.f16``.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo import __version__
 from zoo.data.decoding import MAX_PIXELS
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.evaluation import faiss
 from zoo.progress import Reporter
-from zoo.search.folder import (
-    About,
-    Meta,
-    OpenedFolder,
-    SourceRun,
-    check_place,
-    found_at,
-    place_of,
-    read,
-    write,
-)
-from zoo.search.neighbours import KINDS, Kind, Neighbours, Trial, kind_for
-from zoo.support.checked import Count, checked
+from zoo.search.building import IndexJob, in_files, in_memory
+from zoo.search.compressed import REFINE, Compressed, check_system
+from zoo.search.folder import Meta, check_place, found_at, read
+from zoo.search.neighbours import KINDS, Neighbours, Trial, kind_for
+from zoo.support.checked import Count, Natural, checked
 from zoo.support.text import printable
-from zoo.trained.files import embed_folder, report_unreadable
+from zoo.trained.files import embed_named, images_of
 from zoo.trained.images import ImageLike, in_a_list
 from zoo.trained.network import Trained, load
 from zoo.training.device import choose_device
@@ -83,7 +75,7 @@ class Index:
         self,
         folder: Path,
         names: list[str],
-        neighbours: Neighbours,
+        neighbours: Neighbours | Compressed,
         meta: Meta,
         model: Trained | None,
         device: str,
@@ -104,7 +96,7 @@ class Index:
 
     @property
     def kind(self) -> str:
-        """The kind of the index: flat, hnsw or ivf."""
+        """The kind of the index: flat, hnsw, ivf or ivfpq."""
         return self.meta.kind
 
     @property
@@ -240,6 +232,7 @@ def build(
     folder: str | Path,
     *,
     kind: str = "auto",
+    refine: Natural | None = None,
     device: str = "auto",
     batch_size: Count | None = None,
     max_pixels: Count = MAX_PIXELS,
@@ -253,8 +246,11 @@ def build(
         images: a folder; images in its subfolders are included.
         folder: the folder of the index. An existing index is replaced.
         kind: "flat" compares with every image, and is exact; "hnsw" walks along a graph; "ivf"
-            searches only the nearest clusters. "auto" is flat up to 100,000 images, then hnsw up
-            to a million, then ivf.
+            searches only the nearest clusters; "ivfpq" does so in compressed files, which memory
+            need not hold. "auto" is flat up to 100,000 images, then hnsw up to a million, then ivf;
+            it is ivfpq if the embeddings do not fit in memory.
+        refine: of kind ivfpq, how many candidates are compared by their embeddings, to find ten
+            neighbours; by default 200. 0: the embeddings are not kept.
         device: auto, cpu, mps, cuda, or one of several GPUs, such as cuda:0.
         batch_size: images in a batch.
         max_pixels: images with more pixels are skipped.
@@ -266,69 +262,63 @@ def build(
     """
     reporter = reporter or Reporter()
     place = Path(folder)
-    _check_kind(kind)
+    _check_kind(kind, refine)
     check_place(place)
     faiss.module("an index")
     model = run if isinstance(run, Trained) else load(run, device)
-    found = embed_folder(
+    root, names = images_of(images)
+    embed = partial(
+        embed_named,
         model,
-        images,
+        root,
+        processes=processes,
         batch_size=batch_size,
         max_pixels=max_pixels,
-        processes=processes,
         reporter=reporter,
     )
-    report_unreadable(found, reporter)
-    chosen: Kind = kind_for(len(found.names)) if kind == "auto" else kind  # type: ignore[assignment]
-    reporter.say(f"indexing  {len(found.names):,} images, {chosen}")
-    neighbours = Neighbours.of(found.embeddings, chosen, model.device, reporter)
-    trials = neighbours.tune(found.embeddings)
-    about = _describe(model, found.root, place, neighbours, trials)
-    meta = write(place, found.names, neighbours, about, reporter)
-    index = Index(place, found.names, neighbours, meta, model, device)
-    index.trials, index.unreadable = trials, found.unreadable
+    job = IndexJob(model, root, names, place, embed, reporter)
+    if (kind_for(len(names), model.embedding_size) if kind == "auto" else kind) == "ivfpq":
+        made = in_files(job, REFINE if refine is None else refine, max_pixels)
+    else:
+        made = in_memory(job, kind)
+    index = Index(place, made.names, made.neighbours, made.meta, model, device)
+    index.trials, index.unreadable = made.trials, made.unreadable
     return index
 
 
 @checked
-def open(folder: str | Path, *, run: str | Path | None = None, device: str = "auto") -> Index:
+def open(
+    folder: str | Path,
+    *,
+    run: str | Path | None = None,
+    device: str = "auto",
+    verify: bool = False,
+) -> Index:
     """Return the index in a folder; its network is loaded when it is first needed.
 
     Args:
         folder: a folder that :func:`build` or ``zoo index`` wrote.
         run: where its run is now; by default its old path, absolute or relative to the index.
         device: auto, cpu, mps, cuda, or one of several GPUs, such as cuda:0.
+        verify: also check the digests of files of more than 1 GiB, of which otherwise only the
+            sizes are checked.
 
     Raises:
         UserError: if the index or the run is missing or damaged, or has another network.
     """
     place = Path(folder)
-    meta, names, neighbours = read(place, choose_device(device))
+    meta, names, neighbours = read(place, choose_device(device), verify)
     index = Index(place, names, neighbours, meta, None, device)
     if run is not None:
         index.use(run)
     return index
 
 
-def _check_kind(kind: str) -> None:
+def _check_kind(kind: str, refine: int | None) -> None:
     known = ("auto", *KINDS)
     if kind not in known:
         raise UserError(f"kind {kind!r}: give {one_of(known)}{did_you_mean(kind, known)}")
-
-
-def _describe(
-    model: Trained, images: Path, place: Path, neighbours: Neighbours, trials: Sequence[Trial]
-) -> About:
-    run = model.folder.path.resolve()
-    return About(
-        version=__version__,
-        kind=neighbours.kind,
-        embedding_size=neighbours.size,
-        count=neighbours.count,
-        images=OpenedFolder(**place_of(images, place)),
-        run=SourceRun(**place_of(run, place), name=run.name, digest=model.config.digest()),
-        network=model.network_digest(),
-        parameter=neighbours.parameter,
-        value=neighbours.value,
-        recall_at_10=trials[-1].recall if trials else None,
-    )
+    if kind == "ivfpq":
+        check_system(faiss.module("an index"))
+    elif refine is not None:
+        raise UserError(f"refine is {refine}, and is for kind ivfpq only; give --kind ivfpq")

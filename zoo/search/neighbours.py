@@ -8,6 +8,9 @@ which neighbours they find, so their recall is measured.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
@@ -18,9 +21,10 @@ from numpy.typing import NDArray
 from zoo.errors import UserError
 from zoo.evaluation import faiss as evaluation_faiss
 from zoo.progress import Reporter
+from zoo.support import environment
 from zoo.support.files import open_regular
 
-Kind = Literal["flat", "hnsw", "ivf"]
+Kind = Literal["flat", "hnsw", "ivf", "ivfpq"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MOST_FLAT = 100_000
@@ -29,19 +33,23 @@ MOST_FLAT = 100_000
 MOST_HNSW = 1_000_000
 """Vectors up to which a graph is built; for more, that takes hours, and clusters take less."""
 
+_MOST_IN_MEMORY = 0.75
+"""Share of the memory that a build may fill: the embeddings, and their copy in FAISS."""
+
 TARGET_RECALL = 0.95
 """The search parameter of an approximate index is raised until it has this Recall@10."""
 
 _DECIMALS = 12  # of cosines that are compared; zoo.evaluate.TIE
-_SAMPLE = 500  # queries that the recall is measured with
-_MEASURED = 10  # neighbours per query
+SAMPLE = 500  # queries that the recall is measured with
+MEASURED = 10  # neighbours per query
+_STALLED = 0.005  # of recall
 _LINKS = 32  # per item in the HNSW graph
 _CANDIDATES = 100  # compared when an item is added to the graph
-_PER_LIST = 39  # vectors per list of IVF that FAISS requires to train its centre
-_SEEN_PER_LIST = 64  # vectors per list that it uses at most
+PER_LIST = 39  # vectors per list of IVF that FAISS requires to train its centre
+SEEN_PER_LIST = 64  # vectors per list that it uses at most
 _AT_A_TIME = 10_000  # vectors added between two reports of progress
 _BLOCK_BYTES = 64 << 20  # of candidates in float64
-_AT_ONCE = 1 << 20  # bytes per read or write
+AT_ONCE = 1 << 20  # bytes per read or write
 
 
 class Trial(NamedTuple):
@@ -96,7 +104,7 @@ class Neighbours:
         try:
             # FAISS cannot open non-ASCII paths on Windows, or paths that are not text anywhere.
             with open_regular(path) as file:
-                index = faiss.read_index(faiss.PyCallbackIOReader(file.read, _AT_ONCE))
+                index = faiss.read_index(faiss.PyCallbackIOReader(file.read, AT_ONCE))
             if not isinstance(index, getattr(faiss, _CLASSES[kind])):
                 raise TypeError(type(index).__name__)
             return cls(index, kind, device)
@@ -109,7 +117,7 @@ class Neighbours:
         """Write the index to an open file, for :meth:`read`; raise an OSError if that fails."""
         faiss = evaluation_faiss.module("an index")
         try:
-            faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write, _AT_ONCE))
+            faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write, AT_ONCE))
         except RuntimeError as error:
             raise OSError(0, " ".join(str(error).split())[-200:]) from error
 
@@ -138,11 +146,8 @@ class Neighbours:
         """Return the ``k`` nearest of each query (n, d), or all if there are fewer."""
         k = min(k, self.count)
         length = min(self.count, 2 * k + 32) if self.kind == "flat" else k
-        step = max(1, _BLOCK_BYTES // (8 * length * self.size))
-        blocks = [queries[i : i + step] for i in range(0, len(queries), step)]
-        found = [self._search(unit(block), k, length) for block in blocks]
-        empty = Found(np.empty((0, k)), np.empty((0, k), np.int64))
-        return Found(*(np.concatenate(parts) for parts in zip(empty, *found, strict=True)))
+        search = partial(self._search, k=k, length=length)
+        return in_blocks(search, queries, k, 8 * length * self.size)
 
     def tune(self, vectors: NDArray[np.float32]) -> list[Trial]:
         """Raise the search parameter until the recall is reached; return the values tried.
@@ -152,26 +157,20 @@ class Neighbours:
         if self.kind == "flat":
             return []
         faiss = evaluation_faiss.module("an index")
-        count = min(_SAMPLE, self.count)
+        count = min(SAMPLE, self.count)
         own = np.linspace(0, self.count - 1, count).astype(np.int64)
-        # The nearest is the query itself, which is not counted; a copy of it is.
-        k = min(_MEASURED + 1, self.count)
+        k = min(MEASURED + 1, self.count)
         truth, _ = faiss.knn(vectors[own], vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
-        least = truth[:, -1:] - 2 * self._slack
-        trials = []
-        for value in self._values():
+        least = truth[:, -1] - 2 * self._slack
+
+        def search(value: int) -> Found:
             self.value = value
-            cosines, positions = self.search(vectors[own], k)
-            hits = ((cosines >= least) & (positions != own[:, None])).sum(1).clip(max=k - 1)
-            trials.append(Trial(value, float(hits.mean() / max(1, k - 1))))
-            if trials[-1].recall >= TARGET_RECALL:
-                break
-        return trials
+            return self.search(vectors[own], k)
+
+        return raised(self._values(), search, own, least)
 
     def _values(self) -> list[int]:
-        if self.kind == "hnsw":
-            return [2**i for i in range(4, 11)]
-        return [2**i for i in range(11) if 2**i < 2 * self._index.nlist]
+        return [2**i for i in range(4, 11)] if self.kind == "hnsw" else probes(self._index.nlist)
 
     def _search(self, queries: NDArray[np.float32], k: int, length: int) -> Found:
         scores, positions = self._candidates(queries, length)
@@ -193,12 +192,8 @@ class Neighbours:
         if self.kind == "flat":
             return self._search_faiss(queries, k, 0)
         # The parameter was tuned for ten neighbours; to find more, it is raised in proportion.
-        effort = round(self.value * max(1.0, k / (_MEASURED + 1)))
-        scores, positions = self._search_faiss(queries, k, effort)
-        while effort < self._all and len(short := np.flatnonzero(positions[:, -1] < 0)):
-            effort *= 2
-            scores[short], positions[short] = self._search_faiss(queries[short], k, effort)
-        return scores, positions
+        effort = round(self.value * max(1.0, k / (MEASURED + 1)))
+        return until_enough(self._search_faiss, queries, k, k, effort, self._all)
 
     @property
     def _all(self) -> int:
@@ -231,13 +226,8 @@ class Neighbours:
 
     def _in_order(self, queries: NDArray[np.float32], positions: NDArray[np.int64]) -> Found:
         """Return candidates sorted by cosine in float64, ties by position."""
-        found = positions >= 0
-        vectors = self._index.reconstruct_batch(np.where(found, positions, 0).ravel())
-        exact = _exact_unit(vectors.reshape(*positions.shape, self.size))
-        cosines = np.einsum("qcd,qd->qc", exact, _exact_unit(queries))
-        cosines = np.where(found, cosines.round(_DECIMALS), -np.inf)
-        order = np.lexsort((positions, -cosines), axis=-1)
-        return Found(np.take_along_axis(cosines, order, 1), np.take_along_axis(positions, order, 1))
+        vectors = self._index.reconstruct_batch(positions.clip(min=0).ravel())
+        return in_order(queries, positions, vectors.reshape(*positions.shape, self.size))
 
 
 _CLASSES: dict[Kind, str] = {
@@ -247,19 +237,105 @@ _CLASSES: dict[Kind, str] = {
 }
 
 
-def kind_for(count: int) -> Kind:
-    """Return the default kind of index for a number of vectors."""
+def kind_for(count: int, size: int) -> Kind:
+    """Return the default kind of index for a number of vectors of ``size`` numbers."""
+    if not fits_memory(count, size):
+        return "ivfpq"
     if count <= MOST_FLAT:
         return "flat"
     return "hnsw" if count <= MOST_HNSW else "ivf"
 
 
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def fits_memory(count: int, size: int) -> bool:
+    """Return whether a build can hold all vectors, float32, and FAISS's copy of them."""
+    memory = environment.memory()
+    return memory is None or 2 * 4 * count * size <= _MOST_IN_MEMORY * memory
+
+
+def probes(lists: int) -> list[int]:
+    """Return the numbers of lists to be tried."""
+    return [2**i for i in range(11) if 2**i < 2 * lists]
+
+
+def raised(
+    values: Iterable[int],
+    search: Callable[[int], Found],
+    own: NDArray[np.int64],
+    least: NDArray[Any],
+    may_stall: bool = False,
+) -> list[Trial]:
+    """Search with one value after another until the recall is reached; return those tried.
+
+    The queries are vectors of the index. What is found is a hit if its cosine is that of the last
+    of the nearest. The nearest is the query itself, which is not counted; a copy of it is.
+
+    Args:
+        values: of the search parameter.
+        search: returns the neighbours of the queries with a value, with exact cosines.
+        own: (n,) positions of the queries.
+        least: (n,) cosine of the last of the nearest of each query, less what rounding may do.
+        may_stall: also stop when three more values have hardly added to the recall.
+    """
+    trials: list[Trial] = []
+    for value in values:
+        cosines, positions = search(value)
+        most = cosines.shape[1] - 1
+        hits = (cosines >= least[:, None]) & (positions != own[:, None])
+        trials.append(Trial(value, float(hits.sum(1).clip(max=most).mean() / max(1, most))))
+        stalled = may_stall and trials[-1].recall < trials[-4:][0].recall + _STALLED
+        if trials[-1].recall >= TARGET_RECALL or (stalled and len(trials) > 3):
+            break
+    return trials
+
+
+def until_enough(
+    search: Callable[[NDArray[np.float32], int, int], tuple[NDArray[Any], NDArray[np.int64]]],
+    queries: NDArray[np.float32],
+    length: int,
+    k: int,
+    effort: int,
+    most: int,
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return ``length`` scores and positions, searching on where there are fewer than ``k``.
+
+    ``search`` takes queries, a length and an effort, which is doubled up to ``most``.
+    """
+    scores, positions = search(queries, length, effort)
+    while effort < most and len(short := np.flatnonzero(positions[:, k - 1] < 0)):
+        effort *= 2
+        scores[short], positions[short] = search(queries[short], length, effort)
+    return scores, positions
+
+
+def in_order(
+    queries: NDArray[np.float32], positions: NDArray[np.int64], vectors: NDArray[Any]
+) -> Found:
+    """Return candidates, with vectors (n, c, d), by cosine in float64, ties by position."""
+    cosines = np.einsum("qcd,qd->qc", _exact_unit(vectors), _exact_unit(queries))
+    cosines = np.where(positions >= 0, cosines.round(_DECIMALS), -np.inf)
+    order = np.lexsort((positions, -cosines), axis=-1)
+    return Found(np.take_along_axis(cosines, order, 1), np.take_along_axis(positions, order, 1))
+
+
+def in_blocks(
+    search: Callable[[NDArray[np.float32]], Found],
+    queries: NDArray[np.float32],
+    k: int,
+    bytes_per_query: int,
+) -> Found:
+    """Search for queries of any length, so many at a time that their candidates fit in memory."""
+    step = max(1, _BLOCK_BYTES // bytes_per_query)
+    found = [search(unit(queries[i : i + step])) for i in range(0, len(queries), step)]
+    empty = Found(np.empty((0, k)), np.empty((0, k), np.int64))
+    return Found(*(np.concatenate(parts) for parts in zip(empty, *found, strict=True)))
+
+
+def unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
     """Return vectors scaled to length 1, in FAISS's format; a zero vector stays as it is."""
     return np.ascontiguousarray(_exact_unit(vectors), np.float32)
 
 
-def _exact_unit(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+def _exact_unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
     exact = vectors.astype(np.float64)
     length = np.linalg.norm(exact, axis=-1, keepdims=True)
     exact /= np.where(length == 0, 1, length)
@@ -273,10 +349,15 @@ def _empty(faiss: Any, count: int, size: int, kind: Kind) -> Any:
         index = faiss.IndexHNSWFlat(size, _LINKS, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = _CANDIDATES
         return index
-    lists = max(1, min(round(4 * count**0.5), count // _PER_LIST))
+    lists = lists_for(count)
     index = faiss.IndexIVFFlat(faiss.IndexFlatIP(size), size, lists, faiss.METRIC_INNER_PRODUCT)
-    index.cp.max_points_per_centroid = _SEEN_PER_LIST
+    index.cp.max_points_per_centroid = SEEN_PER_LIST
     return index
+
+
+def lists_for(count: int) -> int:
+    """Return the number of clusters for a number of vectors."""
+    return max(1, min(round(4 * math.sqrt(count)), count // PER_LIST))
 
 
 def _trained(index: Any, vectors: NDArray[np.float32], device: torch.device) -> Any:

@@ -77,19 +77,45 @@ def embed_folder(
     reporter: Reporter | None = None,
 ) -> Gathered:
     """Return the embeddings of all images in a folder, see :meth:`Trained.embed_folder`."""
-    reporter = reporter or Reporter()
     root, names = images_of(folder)
+    found = embed_named(
+        model,
+        root,
+        names,
+        batch_size=batch_size,
+        max_pixels=max_pixels,
+        processes=processes,
+        reporter=reporter or Reporter(),
+    )
+    check_any(root, found.names, found.unreadable)
+    return found
+
+
+def embed_named(
+    model: Network,
+    root: Path,
+    names: Sequence[str],
+    *,
+    processes: int = 1,
+    batch_size: int | None,
+    max_pixels: int,
+    reporter: Reporter,
+) -> Gathered:
+    """Return the embeddings of files in a folder, computed by so many processes."""
     embed: Callable[..., Gathered] = embed_files
     if processes > 1:
         from zoo.trained import processes as several
 
         embed = partial(several.embed_files, min(processes, len(names)))
-    found = embed(
+    return embed(
         model, root, names, batch_size=batch_size, max_pixels=max_pixels, reporter=reporter
     )
-    if not found.names:
-        raise UserError(_none_left(printable(str(root)), found.unreadable))
-    return found
+
+
+def check_any(root: Path, names: Sequence[str], unreadable: dict[str, str]) -> None:
+    """Raise a UserError if no image of a folder could be read."""
+    if not names:
+        raise UserError(_none_left(printable(str(root)), unreadable))
 
 
 def images_of(folder: str | Path) -> tuple[Path, list[str]]:
@@ -191,7 +217,16 @@ def save(path: Path, model: Network, found: Gathered) -> None:
         replace_file(path, lambda file: np.savez(file, **arrays))  # type: ignore[arg-type]
 
 
-def report_unreadable(found: Gathered, reporter: Reporter) -> None:
+class _Read(Protocol):
+    """Files of which some may have been unreadable, such as :class:`Gathered`."""
+
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def unreadable(self) -> dict[str, str]: ...
+
+
+def report_unreadable(found: _Read, reporter: Reporter) -> None:
     """Report which files were left out, and why."""
     for name, why in found.unreadable.items():
         reporter.say(printable(f"unreadable  {name}: {why}"))
