@@ -6,14 +6,16 @@ The rest of what `zoo run` does with many runs is in test_jobs.py.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 
+import plan_runs
 import pytest
 import replicas
 import torch
+from plan_runs import LONG, command, wait_for
 
 from zoo import config, runner
 from zoo.errors import UserError
@@ -24,7 +26,6 @@ from zoo.runs.folder import BusyError
 from zoo.training.step import DivergedError
 
 QUIET = Reporter(quiet=True)
-LONG = 120  # seconds that nothing should take, however busy the machine is
 
 # `zoo run` without what it takes to read configs: as fast as the runs let it be.
 COMMAND = """
@@ -51,40 +52,15 @@ def photographs(tmp_path_factory):
 
 
 TRAIN = "train={iterations: 500, log_every: 1, checkpoint_every: 100}"
+RUNS = int(os.environ.get("ZOO_TEST_RUNS", "4"))  # of a plan that three commands share
 
 
 def settings(photographs, output, train=TRAIN):
-    return [
-        f"dataset={{name: image_folder, root: {photographs}}}",
-        "images={crop: 16, mirror: true}",
-        "model={backbone: {name: convnet, width: 2}, embedding_size: 4}",
-        "sampler={name: m_per_class, classes: 4, per_class: 2}",
-        train,
-        "device=cpu",
-        f"output={output}",
-    ]
+    return plan_runs.settings(photographs, output, train)
 
 
 def made(photographs, output):
     return planning.make(["ice_glyphs"], settings(photographs, output), [], "0,1").jobs
-
-
-def command(*arguments, **environment):
-    """Start `zoo run`, for real."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "zoo", "run", "ice_glyphs", *arguments],
-        env={**os.environ, "COLUMNS": "200", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for(what):
-    until = time.monotonic() + LONG
-    while not what():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def is_free(folder):
@@ -145,6 +121,24 @@ def test_two_commands_on_one_plan_share_it(photographs, tmp_path):
     assert "chosen by validation R@1" in out
     assert "failed" not in err
     assert len(list(tmp_path.glob("runs/*/result.json"))) == 1
+
+
+@pytest.mark.slow
+def test_three_commands_share_a_plan_and_one_of_them_is_killed(photographs, tmp_path):
+    given = settings(photographs, tmp_path / "runs", "train={iterations: 300, log_every: 1}")
+    seeds = ",".join(map(str, range(RUNS)))
+    folders = [job.folder for job in planning.make(["ice_glyphs"], given, [], seeds).jobs]
+    three = [command(*given, "--seeds", seeds, OMP_NUM_THREADS="1") for _ in range(3)]
+    wait_for(lambda: sum(bool(folder.metrics()) for folder in folders) >= 3)
+    three[0].kill()
+    said = [one.communicate(timeout=10 * LONG) for one in three]
+    assert [one.returncode for one in three] == [-signal.SIGKILL, 0, 0], said
+    (_, _), (out, _), (other, _) = said
+    assert out == other
+    assert re.search(rf"^ice_glyphs +ice +{RUNS} ", out, re.M)
+    for folder in folders:
+        assert folder.result()["iteration"] == 300
+        assert [line["iteration"] for line in folder.metrics()] == list(range(1, 301))
 
 
 @pytest.mark.slow
