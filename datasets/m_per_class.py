@@ -17,7 +17,7 @@ _LATE = 1000.0
 
 
 class MPerClassSampler(EpochBatches):
-    """Take ``per_class`` images of each of ``classes`` classes, and over an epoch every image.
+    """Take ``per_class`` images of each class of a batch, and over an epoch every image.
 
     The images of a class, shuffled, form a ring that is split into groups of ``per_class``; the
     last group of an epoch continues into the first. Thus a group has ``per_class`` different images

@@ -15,7 +15,7 @@ Vectors = NDArray[np.floating[Any]]
 
 
 class HardClassSampler(Sampler[list[int]]):
-    """Take two images of each of ``classes`` classes that are hard to distinguish.
+    """Take two images of each class of a batch; the classes are hard to distinguish.
 
     The hard negative class mining of the N-pair loss. For every batch:
 
