@@ -199,6 +199,7 @@ def test_a_detached_command_outlives_its_terminal(photographs, tmp_path):
     wait_for(lambda: all(folder.finished for folder in folders))
     wait_for(lambda: "Recall@K in percent" in log.read_text())
     assert f"kill {pid}" in done.stdout
+    assert "--detach" not in done.stdout
 
 
 # ---- signals of a batch system

@@ -53,4 +53,4 @@ def resumable() -> Iterator[None]:
 
 def resume_command() -> str:
     """Return the command that resumes where this one stopped."""
-    return shlex.join(["zoo", *(a for a in sys.argv[1:] if a != "--restart")])
+    return shlex.join(["zoo", *(a for a in sys.argv[1:] if a not in ("--restart", "--detach"))])
