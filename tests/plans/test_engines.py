@@ -194,7 +194,7 @@ def test_a_detached_command_outlives_its_terminal(photographs, tmp_path):
     )
     folders = [job.folder for job in planning.make(["ice_glyphs"], given, [], "0,1").jobs]
     pid = int(re.search(r"process (\d+)", done.stdout)[1])
-    (log,) = (tmp_path / "runs").glob("detached-*.log")
+    (log,) = (tmp_path / "runs").glob("detached-ice_glyphs-*.log")
     assert str(log) in done.stdout
     wait_for(lambda: all(folder.finished for folder in folders))
     wait_for(lambda: "Recall@K in percent" in log.read_text())

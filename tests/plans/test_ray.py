@@ -93,7 +93,7 @@ def test_what_no_node_has_room_for_is_refused(plan, tmp_path):
     with command(*given) as process:
         said = process.communicate(timeout=LONG)[1]
     assert process.returncode == 2
-    assert said.splitlines()[-1].endswith("engine ray: no node of the cluster has CPU 64")
+    assert "engine ray: no node of the cluster has CPU 64 for a run of 1 process; lower" in said
 
 
 def test_where_there_is_no_cluster_it_says_so(tmp_path, monkeypatch, photographs):

@@ -129,5 +129,5 @@ def test_a_job_that_is_cancelled_has_failed(photographs, slurm, tmp_path):
 
 def test_where_there_is_no_slurm_it_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="this machine has no sbatch; give the command where jobs"):
+    with pytest.raises(UserError, match="this machine has no sbatch; run zoo on a machine"):
         chosen.engine("slurm").open([Need("cpu")])

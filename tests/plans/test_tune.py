@@ -233,6 +233,8 @@ def test_a_wrong_space_is_refused(space, message):
 def test_what_cannot_be_searched_is_refused():
     with pytest.raises(UserError, match="give --space"):
         searches.make("ice_glyphs", [], [], 3)
+    with pytest.raises(UserError, match=r"loss\.scale=1\.0 loss=rll do not go together"):
+        search(3, "loss.scale=log:1..100", "loss=ice,rll")
     with pytest.raises(UserError, match="given twice"):
         search(3, "loss.scale=1..2", "loss.scale=2..3")
     with pytest.raises(UserError, match=r"train\.iterations is 0"):

@@ -58,7 +58,7 @@ jobs = click.option(
 on = click.option(
     "--on",
     metavar="ENGINE",
-    help="Where: local (this machine), slurm, ray, or an engine of a plugin.",
+    help="Where: local (this machine), slurm, ray, or an engine of a plugin; see docs/machines.md.",
 )
 detach = click.option("--detach", is_flag=True, help="Do it in the background.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Print the result only.")

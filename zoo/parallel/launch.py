@@ -169,13 +169,20 @@ def _settings(hub: Hub, processes: int) -> Iterator[None]:
         "OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // processes)),
     }
     before = {name: os.environ.get(name) for name in mine}
-    level = logging.getLogger(_LOGGER).level
+    # Each of its loggers has a level of its own.
+    levels = {
+        name: logging.getLogger(name).level
+        for name in list(logging.root.manager.loggerDict)
+        if name.startswith(_LOGGER)
+    }
     os.environ.update(mine)
-    logging.getLogger(_LOGGER).setLevel(logging.CRITICAL)
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logging.getLogger(_LOGGER).setLevel(level)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 

@@ -56,6 +56,9 @@ def main() -> None:
             reporter = RemoteReporter(connection) if ranks.first else Reporter(quiet=True)
             value = function(*arguments, ranks, reporter)
             send(connection, "done", value)
+    except SystemExit:  # another process reports what has ended this one
+        signals.ignore()
+        raise
     except BaseException as error:  # noqa: BLE001 - the launcher decides what to do about it
         signals.ignore()  # the launcher's, which would show as a traceback of what Python ends with
         _send_failure(connection, error)
@@ -87,6 +90,8 @@ def joined(wanted: int = 1) -> Iterator[Ranks]:
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
     try:
         yield Ranks(dist.group.WORLD)
+    except SystemExit:
+        raise  # it has left the report to another process
     except BaseException:
         if not _is_first_to_fail(store):
             sys.exit(1)  # what failed first is reported

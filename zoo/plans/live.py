@@ -63,7 +63,8 @@ class LiveTable:
     def stopping(self) -> None:
         """Print that a signal has come and the runs are saving, which takes a while."""
         if not self._quiet:
-            self._console.print("stopping: running processes save; a third Ctrl-C kills them")
+            again = "a second Ctrl-C stops them without saving, a third kills them"
+            self._console.print(f"stopping: the runs save; {again}", soft_wrap=True)
 
     def left_over(self, jobs: Sequence[Job]) -> None:
         """Print that only runs of other processes are left to wait for."""

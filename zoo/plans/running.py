@@ -36,6 +36,7 @@ class Outcome:
         failed: the jobs that failed, each with its ``reason``.
         unfinished: how many were stopped or not started.
         count: how many there are.
+        what: what they are: runs, or the trials of a search.
         choices: the outcome of each contest.
     """
 
@@ -44,6 +45,7 @@ class Outcome:
     unfinished: int
     count: int = 0
     choices: tuple[Choice, ...] = ()
+    what: str = "runs"
 
     def failures(self) -> dict[str, list[str]]:
         """Return the names of failed runs by reason, which is often the same for all."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from zoo.support.text import counted
+
 _PACKAGES = ("metric-zoo", "torch", "torchvision", "pytorch-metric-learning", "numpy", "pillow")
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of malloc.h
@@ -42,9 +44,9 @@ def device_name(device: torch.device) -> str:
     """Return the name that a person would give a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return (
-        f"{cpu_name()}, {torch.get_num_threads()} threads" if device.type == "cpu" else str(device)
-    )
+    if device.type != "cpu":
+        return str(device)
+    return f"{cpu_name()}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def cpu_name() -> str:

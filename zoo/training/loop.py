@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -116,6 +117,8 @@ class Training:
                     break
             (stopped,) = self.ranks.any(stopped or asked())
             if stopped:  # at the end too: measuring takes long, and can be done later
+                if not self.ranks.first:
+                    sys.exit()  # the first process reports it
                 raise InterruptedRunError(f"saved at iteration {trainer.iteration} of {total}")
         self.clock.stop()
         if self.chosen is not None:

@@ -39,7 +39,9 @@ def introduce(experiment: Experiment, reporter: Reporter) -> None:
     for what, spec in _of_training(config):
         reporter.say(f"{what:<8} {spec}")
     reporter.say(f"seed     {config.seed}")
-    reporter.say(f"device   {environment.device_name(experiment.device)}, {experiment.precision}")
+    device = f"{environment.device_name(experiment.device)}, {experiment.precision}"
+    several = f"{experiment.ranks.size} processes, each on " if experiment.ranks.size > 1 else ""
+    reporter.say(f"device   {several}{device}")
 
 
 def _of_training(config: Config) -> Iterator[tuple[str, str]]:

@@ -5,22 +5,32 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zoo.cli.many.outcome import resume_command
 from zoo.cli.messages import say
 from zoo.support.files import writing
 
+if TYPE_CHECKING:
+    from zoo.config.schema import Config
+    from zoo.plans.engines.base import Engine, Need
+
 _DETACH = "--detach"
 
 
-def detached(output: str) -> None:
+def detached(engine: Engine, needs: Sequence[Need], config: Config) -> None:
     """Give the same command again in the background, where it outlives the terminal.
 
     Args:
-        output: the folder of the runs; what the command prints goes to a file there.
+        engine: is opened first, to see whether it can be.
+        needs: what the runs need of it.
+        config: one of the runs; what the command prints goes to a file in its output folder.
     """
-    log = Path(output) / f"detached-{time.strftime('%Y%m%d-%H%M%S')}.log"
+    engine.open(needs)
+    engine.close()
+    log = Path(config.output) / f"detached-{config.name}-{time.strftime('%Y%m%d-%H%M%S')}.log"
     arguments = [a for a in sys.argv[1:] if a != _DETACH]
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ def show_outcome(outcome: Outcome) -> None:
     for reason, names in outcome.failures().items():
         complain(f"{', '.join(names)}: {reason}")
     if outcome.unfinished:
-        count = f"{outcome.unfinished} of {outcome.count} runs"
+        count = f"{outcome.unfinished} of {outcome.count} {outcome.what}"
         complain(f"stopped: {count} are not finished; to resume: {resume_command()}", "")
     if outcome.failed or outcome.unfinished:
         raise Exit(1)
@@ -53,4 +54,6 @@ def resumable() -> Iterator[None]:
 
 def resume_command() -> str:
     """Return the command that resumes where this one stopped."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return "the same torchrun command"
     return shlex.join(["zoo", *(a for a in sys.argv[1:] if a not in ("--restart", "--detach"))])

@@ -90,6 +90,7 @@ def _carry_out(
     """Run what the arguments of ``zoo run`` ask for."""
     from zoo.plans import planning
     from zoo.plans.engines import chosen
+    from zoo.plans.engines.local import Local
 
     configs, overrides = planning.sort(arguments)
     alone = len(configs) == 1 and not (sweep or seeds or how.dry_run or how.restart)
@@ -98,14 +99,19 @@ def _carry_out(
     plan = planning.make(configs, overrides, sweep, seeds)
     engine = chosen.engine(how.on, how.jobs)
     first, *others = plan.jobs
-    if others and "TORCHELASTIC_RUN_ID" in os.environ:
-        raise UserError(f"torchrun starts the processes of one run, and these are {len(plan.jobs)}")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        if others:
+            count = len(plan.jobs)
+            raise UserError(f"torchrun starts the processes of one run, and these are {count}")
+        if how.detach or how.on not in (None, "local"):
+            raise UserError("torchrun starts the processes itself; leave out --on and --detach")
+        engine = Local()
     if how.dry_run:
         stdout().print(planning.forecast(plan, engine, how.restart))
     elif how.detach:
         if not reporter.quiet:
             reporter.console.print(planning.table(plan))
-        detached(first.config.output)
+        detached(engine, [job.need for job in plan.jobs], first.config)
     elif others or engine.name != "local":
         _run_many(plan, engine, how.restart, reporter)
     else:

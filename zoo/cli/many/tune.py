@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import rich_click as click
 
 from zoo.cli.many.detached import detached
@@ -66,13 +68,15 @@ def tune(
     from zoo.plans.tune import search as searches
     from zoo.plans.tune.trials import tune as carry_out
 
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UserError("torchrun is for one run; give zoo tune alone, with train.processes")
     configs, overrides = planning.sort(arguments)
     if len(configs) > 1:
         raise UserError(f"zoo tune takes one config, and these are {len(configs)}")
     search = searches.make(configs[0], overrides, space, trials, seeds, not no_pruning)
     engine = chosen.engine(on, jobs)
     if detach:
-        detached(search.base.output)
+        detached(engine, [search.need], search.base)
         return
     with resumable():
         show_outcome(carry_out(search, engine, Reporter(quiet=quiet)))

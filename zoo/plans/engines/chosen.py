@@ -1,27 +1,14 @@
-"""Find the engine that the user names, with the resources that the user's file gives it.
-
-The file is ``engines.yaml`` in the user's folder of settings, or ``$ZOO_ENGINES``::
-
-    on: slurm          # the engine if --on is not given
-    slurm:
-      partition: gpu
-      time: 600
-"""
+"""Find the engine that the user names, with the resources that the user's file gives it."""
 
 from __future__ import annotations
 
 import importlib
-import os
 from importlib.metadata import entry_points
-from pathlib import Path
-from typing import Any
-
-import platformdirs
 
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.plans.engines.base import Engine
+from zoo.plans.engines.resources import read, resources_file
 from zoo.registry.arguments import check
-from zoo.support import yaml
 from zoo.support.values import must_be
 
 GROUP = "zoo.engines"
@@ -45,7 +32,7 @@ def engine(name: str | None = None, jobs: int | None = None) -> Engine:
         UserError: there is no such engine, or the file has mistakes.
     """
     path = resources_file()
-    settings = _read(path)
+    settings = read(path)
     known = names()
     if name is None:
         name = settings.get(_ON, "local")
@@ -72,26 +59,6 @@ def engine(name: str | None = None, jobs: int | None = None) -> Engine:
 def names() -> dict[str, str]:
     """Return the engines there are, ours and those of entry points, each with its class."""
     return {entry.name: entry.value for entry in entry_points(group=GROUP)} | _OWN
-
-
-def resources_file() -> Path:
-    """Return the file of the user's resources: ``$ZOO_ENGINES``, else ``engines.yaml``."""
-    own = os.environ.get("ZOO_ENGINES")
-    return Path(own) if own else Path(platformdirs.user_config_dir("metric-zoo")) / "engines.yaml"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the content of the file; nothing if there is none."""
-    if not path.exists() and "ZOO_ENGINES" not in os.environ:
-        return {}
-    problems: list[yaml.Problem] = []
-    tree = yaml.read(path, str(path), problems)
-    if problems:
-        raise UserError("\n".join(f"{one.place}: {one.message}" for one in problems))
-    content = tree.plain() if tree is not None else {}
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: {must_be('a map of engines to their settings', content)}")
-    return content
 
 
 def _load(name: str, target: str) -> type[Engine]:

@@ -12,7 +12,9 @@ from typing import Any
 from zoo.errors import UserError
 from zoo.plans.engines.attendant import Attendant, News
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
+from zoo.plans.engines.resources import resources_file
 from zoo.support.checked import Count, checked
+from zoo.support.text import counted
 
 _PATIENCE = 60.0  # seconds that a node may be out of reach before its run is taken for lost
 
@@ -59,6 +61,9 @@ class Ray(Engine):
                 f"engine ray: no cluster at {self._address} ({error}); start one with "
                 "`ray start --head`, or set its address"
             ) from None
+        except RuntimeError as error:  # such as another version of Ray or Python there
+            words = " ".join(str(error).split())
+            raise UserError(f"engine ray: the cluster at {self._address}: {words}") from None
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         if self._gpus is None:
             self._gpus = 1.0 if any(node.get("GPU") for node in nodes) else 0.0
@@ -66,7 +71,11 @@ class Ray(Engine):
             wanted = self._resources(need)
             if not any(all(node.get(k, 0) >= v for k, v in wanted.items()) for node in nodes):
                 words = ", ".join(f"{key} {value:g}" for key, value in wanted.items())
-                raise UserError(f"engine ray: no node of the cluster has {words}")
+                raise UserError(
+                    f"engine ray: no node of the cluster has {words} for a run of "
+                    f"{counted(need.processes, 'process', 'processes')}; lower what "
+                    f"{resources_file()} says, or train.processes"
+                )
 
     def close(self) -> None:
         """Leave the cluster."""

@@ -90,8 +90,8 @@ class Slurm(Engine):
         missing = [c for c in ("sbatch", "srun", "sacct") if shutil.which(c) is None]
         if missing:
             raise UserError(
-                f"engine slurm: this machine has no {missing[0]}; give the command where jobs are "
-                "submitted"
+                f"engine slurm: this machine has no {missing[0]}; run zoo on a "
+                "machine of the cluster that submits jobs, such as its login node"
             )
 
     def has_room(self, need: Need) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.config import loading
 from zoo.config.schema import Config
 from zoo.errors import UserError
+from zoo.plans.engines.base import Need
 from zoo.plans.tune.space import Dimension, dimension
 from zoo.support.files import writing
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 FOLDER = ".tune"
 _SHARE = 0.3  # of the training classes that are held out, if the config does not say
 _LOOKS = 5  # measurements of the held-out classes during a run, if the config does not say
+_COMBINATIONS = 100  # of values that are tried out before the search
 _UNFINISHED = 3  # trials that must have ended before others are pruned
 
 
@@ -51,6 +54,11 @@ class Search:
     def every(self) -> int:
         """Iterations between two measurements of the held-out classes."""
         return self.base.evaluate.every or self.base.train.iterations
+
+    @property
+    def need(self) -> Need:
+        """What each run needs of an engine."""
+        return Need(self.base.device, self.base.train.processes)
 
     @property
     def file(self) -> Path:
@@ -155,9 +163,20 @@ def make(
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
         raise UserError(f"--space {twice}: given twice")
+    _check_together(space, lambda settings: loading.load_all(source, [*given, *settings]))
     found = loading.load_all(source, given, (), seeds)
     chosen = tuple(v.config.seed for v in found)
     return Search(source, tuple(given), space, trials, chosen, found[0].config, prune)
+
+
+def _check_together(space: Sequence[Dimension], check: Callable[[Sequence[str]], object]) -> None:
+    """Refuse values that do not go together, such as a loss and the argument of another one."""
+    combinations = itertools.product(*([f"{d.key}={v}" for v in d.examples] for d in space))
+    for settings in itertools.islice(combinations, _COMBINATIONS):
+        try:
+            check(settings)
+        except UserError as error:
+            raise UserError(f"--space: {' '.join(settings)} do not go together:\n{error}") from None
 
 
 def module() -> Any:

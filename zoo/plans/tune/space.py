@@ -51,6 +51,11 @@ class Dimension:
             return distributions.IntDistribution(int(self.low), int(self.high), log=self.log)
         return distributions.FloatDistribution(self.low, self.high, log=self.log)
 
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """The values of a choice, or one value of a range, as they are written in a config."""
+        return self.values or (self.written(int(self.low) if self.whole else self.low),)
+
     def written(self, value: Any) -> str:
         """Return a value that was drawn as it is written in a config, with a few digits."""
         if self.values or self.whole:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zoo.errors import UserError
 from zoo.plans.contest import Contest, PlannedRun
-from zoo.plans.engines.base import Engine, Need
+from zoo.plans.engines.base import Engine
 from zoo.plans.engines.local import Local
 from zoo.plans.jobs import Job
 from zoo.plans.running import Execution, Outcome, outcome, record_of, state_of
@@ -44,19 +45,22 @@ def tune(search: Search, engine: Engine | None = None, reporter: Reporter | None
     reporter = reporter or Reporter()
     trials = Trials(search)
     jobs = trials.resumed()
-    need = Need(search.base.device, search.base.train.processes)
-    with Execution(engine or Local(), [need] * search.trials, reporter) as execution:
+    with Execution(engine or Local(), [search.need] * search.trials, reporter) as execution:
         go_on = execution.carry_out(jobs, trials.more, trials.observe)
         if trials.refused:
             raise UserError(f"the first {_FAILURES} trials failed: {trials.refused}")
         if not go_on:
-            left = trials.left
-            ended = tuple(job for job in jobs if job.state == "failed")
-            return Outcome((), ended, left, search.trials)
+            return Outcome((), _failed(jobs), trials.left, search.trials, what="trials")
         contest, entrants = trials.contest()
         reporter.say(trials.summary())
         choices = execution.decide([contest], entrants)
-    return outcome(entrants, choices)
+    return replace(outcome(entrants, choices), failed=_failed([*jobs, *entrants]))
+
+
+def _failed(jobs: Sequence[Job]) -> tuple[Job, ...]:
+    """Return the runs that failed; those that diverged are results of a search."""
+    found = {job.name: job for job in jobs if job.state == "failed" and not job.diverged}
+    return tuple(found.values())
 
 
 class Trials:
@@ -76,6 +80,7 @@ class Trials:
         self._reported: dict[int, int] = {}  # the last iteration, by number
         self._waiting: deque[Job] = deque()
         self._failures: list[str] = []
+        self._why = ""
         self.refused = ""
 
     @property
@@ -142,9 +147,9 @@ class Trials:
             "failed": self._frozen("FAIL"),
         }
         counts = ", ".join(f"{len(trials)} {word}" for word, trials in found.items() if trials)
-        return (
-            f"{counted(sum(map(len, found.values())), 'trial')}: {counts}; in {self._search.file}"
-        )
+        number = counted(sum(map(len, found.values())), "trial")
+        why = f"; the last that failed: {self._why}" if self._why else ""
+        return f"{number}: {counts}; in {self._search.file}{why}"
 
     def _frozen(self, state: str) -> list[FrozenTrial]:
         wanted = (self._optuna.trial.TrialState[state],)
@@ -228,6 +233,7 @@ class Trials:
 
     def _count_failure(self, reason: str) -> None:
         self._failures.append(reason)
+        self._why = reason
         if len(self._failures) >= _FAILURES and not self._frozen("COMPLETE"):
             self.refused = reason
 
