@@ -150,7 +150,8 @@ OTHERS = {
         "info.read_text",
         "limit.read_text",
     },  # /proc/cpuinfo, of the system
-    "zoo/plans/planning.py": {"live.open"},  # no file
+    "zoo/plans/running.py": {"live.open", "self.engine.open"},  # no files
+    "zoo/cli/many/detached.py": {"engine.open"},  # likewise
     "zoo/report/render.py": {"(_HERE / 'static' / name).read_bytes"},  # of the package
 }
 """What else opens something to read, or looks like it."""

@@ -18,6 +18,7 @@ from zoo.plans.engines.attendant import Attendant
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
 from zoo.runs.folder import BusyError
 from zoo.support.checked import Count, checked
+from zoo.support.files import open_regular, read_text
 
 FOLDER = ".slurm"
 """Within the output folder: one for each run, and what submitit keeps of its jobs."""
@@ -119,7 +120,7 @@ class Slurm(Engine):
         if not (place / "job").is_file():
             return None
         lock = _locked(place)
-        job_id = (place / "job").read_text(encoding="utf-8")
+        job_id = read_text(place / "job")
         submitted = _submitit().SlurmJob(place.parent / "jobs", job_id)
         mode = "cache" if submitted.get_info("cache") else "force"
         if _has_ended(place) or submitted.watcher.is_done(job_id, mode=mode):
@@ -215,7 +216,10 @@ class _SlurmJob(Handle):
 
         If SLURM has stopped it, only SLURM's own state of the job shows whether it goes on.
         """
-        with suppress(OSError), (self._place / "events").open("rb") as file:
+        events = self._place / "events"
+        if not events.is_file():
+            return None
+        with open_regular(events) as file:
             file.seek(self._read)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -277,7 +281,7 @@ class _Work:
             self._write({"status": report.status, "log": report.log})
             return True
         with suppress(OSError, ValueError):
-            attendant.stop(int((self._place / "stop").read_text(encoding="utf-8")))
+            attendant.stop(int(read_text(self._place / "stop")))
         return False
 
     def _write(self, event: dict[str, Any]) -> None:
@@ -294,8 +298,9 @@ def _place(task: Task) -> Path:
 
 def _has_ended(place: Path) -> bool:
     """Return whether the job has written how its process ended."""
-    events = place / "events"
-    return events.is_file() and any('"status"' in line for line in events.open(encoding="utf-8"))
+    with suppress(OSError):
+        return '"status"' in read_text(place / "events")
+    return False
 
 
 def _locked(place: Path) -> FileLock:
