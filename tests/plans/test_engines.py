@@ -79,6 +79,11 @@ def test_the_file_says_which_and_what_it_may_use(resources):
         ("slurm: {time: soon}", "slurm", "slurm.time: must be a whole number"),
         ("slurm: {time: 0}", "slurm", "time must be a whole number 1 or more, not 0"),
         ("slurm: [", "slurm", "engines.yaml:"),
+        ("on: [1]", None, "there is no such engine"),
+        ("slurm: {gpus: -1}", "slurm", "gpus must be"),
+        ("slurm: {memory: -5}", "slurm", "memory must be above 0"),
+        ("slurm: {time: 1, warning: 60}", "slurm", "warning must be less than the 60 seconds"),
+        ("slurm: {options: {'a b': 1}}", "slurm", "'a b' is not the name of an option"),
     ],
 )
 def test_mistakes_are_reported(resources, text, name, message):

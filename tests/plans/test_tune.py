@@ -189,11 +189,38 @@ def test_what_fails_three_times_is_not_tried_any_more():
     assert len(outcome.results) == 1
 
 
-def test_a_damaged_journal_is_reported():
+def test_finished_runs_count_though_the_journal_is_lost():
+    whole = tune(search(4), reporter=QUIET)
+    started()
+    search(4).file.unlink()
+    assert tune(search(4), reporter=QUIET).results == whole.results
+    assert started() == []
+    assert states(search(4)).count("RUNNING") == 0
+
+
+def test_a_trial_that_failed_is_tried_again():
+    Path("broken").touch()
+    outcome = tune(search(2), reporter=QUIET)
+    assert {job.reason for job in outcome.failed} == {"the data are not there"}
+    assert (outcome.unfinished, outcome.results) == (2, ())
+    Path("broken").unlink()
+    outcome = tune(search(2), reporter=QUIET)
+    assert (len(outcome.results), outcome.failed) == (1, ())
+    assert states(search(2)) == ["COMPLETE"] * 2
+
+
+@pytest.mark.parametrize("key", ["seed", "name", "output", "train.processes", "evaluate.every"])
+def test_what_is_no_part_of_a_method_is_not_searched(key):
+    with pytest.raises(UserError, match=f"{key} cannot be searched"):
+        search(2, f"{key}=1..5")
+
+
+@pytest.mark.parametrize("rubbish", [b"{rubbish}\n", b"[1]\n"])
+def test_a_damaged_journal_is_reported(rubbish):
     found = search(2)
     tune(found, reporter=QUIET)
     lines = found.file.read_bytes().splitlines(keepends=True)
-    found.file.write_bytes(lines[0] + b"{rubbish}\n" + b"".join(lines[1:]))
+    found.file.write_bytes(lines[0] + rubbish + b"".join(lines[1:]))
     with pytest.raises(UserError, match=f"{re.escape(str(found.file))}: is damaged"):
         tune(found, reporter=QUIET)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from zoo.errors import UserError
+from zoo.errors import UserError, blaming
 from zoo.plans.engines.base import Engine, Handle
 from zoo.plans.jobs import Job
 from zoo.runs.folder import BusyError
@@ -108,7 +108,10 @@ class Scheduler:
             if handle is None:
                 job.look()
                 if job.state == "waiting":
-                    handle = self._engine.start(job.task, partial(self._put, job))
+                    with blaming(f"engine {self._engine.name}"):
+                        handle = self._engine.start(job.task, partial(self._put, job))
+                    if handle is None:
+                        raise UserError(f"engine {self._engine.name}: start() returned None")
         except BusyError:
             job.state = "in another process"
         except UserError as error:
@@ -120,7 +123,7 @@ class Scheduler:
             self._waiting.remove(job)
         if job.state != before:
             self._display.changed(job)
-            self._observe(job)
+        self._observe(job)
 
     def _put(self, job: Job, event: dict[str, Any]) -> None:
         self._events.put((job, event))

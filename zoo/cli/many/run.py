@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import rich_click as click
@@ -109,6 +110,9 @@ def _carry_out(
     if how.dry_run:
         stdout().print(planning.forecast(plan, engine, how.restart))
     elif how.detach:
+        pipes = [one for one in configs if Path(one).exists() and not Path(one).is_file()]
+        if pipes:
+            raise UserError(f"--detach: {pipes[0]} cannot be read again; write it to a file")
         if not reporter.quiet:
             reporter.console.print(planning.table(plan))
         detached(engine, [job.need for job in plan.jobs], first.config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from importlib.metadata import entry_points
 
-from zoo.errors import UserError, did_you_mean, one_of
+from zoo.errors import FAILURES, UserError, blaming, did_you_mean, one_of, words_of
 from zoo.plans.engines.base import Engine
 from zoo.plans.engines.resources import read, resources_file
 from zoo.registry.arguments import check
@@ -35,8 +35,8 @@ def engine(name: str | None = None, jobs: int | None = None) -> Engine:
     settings = read(path)
     known = names()
     if name is None:
-        name = settings.get(_ON, "local")
-        if name not in known:
+        name = settings.get(_ON) or "local"
+        if not isinstance(name, str) or name not in known:
             raise UserError(f"{path}: {_ON}: {_unknown(name, known)}")
     elif name not in known:
         raise UserError(f"--on {_unknown(name, known)}")
@@ -51,7 +51,8 @@ def engine(name: str | None = None, jobs: int | None = None) -> Engine:
     if found:
         raise UserError("\n".join(found))
     try:
-        return target(**{**given, **({} if jobs is None else {"jobs": jobs})})
+        with blaming(f"engine {name}"):
+            return target(**{**given, **({} if jobs is None else {"jobs": jobs})})
     except UserError as error:
         raise UserError(f"{path}: {name}: {error}") from None
 
@@ -65,8 +66,9 @@ def _load(name: str, target: str) -> type[Engine]:
     module, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"engine {name}: {target} cannot be loaded: {error}") from None
+    except FAILURES as error:
+        words = f"{type(error).__name__}: {words_of(error)}"
+        raise UserError(f"engine {name}: {target} cannot be loaded: {words}") from None
     if not (isinstance(found, type) and issubclass(found, Engine)):
         raise UserError(f"engine {name}: {target} is not a subclass of {Engine.__module__}.Engine")
     return found

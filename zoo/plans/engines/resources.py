@@ -34,7 +34,7 @@ def read(path: Path) -> dict[str, Any]:
     if problems:
         where = "ZOO_ENGINES: " if "ZOO_ENGINES" in os.environ else ""
         raise UserError(where + "\n".join(f"{one.place}: {one.message}" for one in problems))
-    content = tree.plain() if tree is not None else {}
+    content = tree.plain() if tree is not None and tree.value is not None else {}
     if not isinstance(content, dict):
         raise UserError(f"{path}: {must_be('a map of engines to their settings', content)}")
     return content

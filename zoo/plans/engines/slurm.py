@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from zoo.errors import UserError
 from zoo.plans.engines.attendant import Attendant
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
 from zoo.runs.folder import BusyError
-from zoo.support.checked import Count, checked
+from zoo.support.checked import Count, Natural, checked
 from zoo.support.files import open_regular, read_text
 
 FOLDER = ".slurm"
@@ -60,7 +61,7 @@ class Slurm(Engine):
         jobs: Count | None = None,
         time: Count = 240,
         cpus: Count = 4,
-        gpus: int = 1,
+        gpus: Natural = 1,
         memory: float | None = None,
         partition: str | None = None,
         account: str | None = None,
@@ -71,6 +72,13 @@ class Slurm(Engine):
         warning: Count = 120,
     ) -> None:
         super().__init__(jobs)
+        if memory is not None and not 0 < memory < math.inf:
+            raise UserError(f"memory must be above 0, in GB, not {memory}")
+        if warning >= 60 * time:
+            raise UserError(f"warning must be less than the {60 * time} seconds of time={time}")
+        for key in options or {}:
+            if not re.fullmatch(r"[A-Za-z][A-Za-z-]*", str(key)):
+                raise UserError(f"options: {key!r} is not the name of an option of sbatch")
         self._cpus, self._gpus, self._memory = cpus, gpus, memory
         self._settings = {
             "time": time,
@@ -109,8 +117,8 @@ class Slurm(Engine):
             submitted = self._executor(task).submit(_Work(task, place, self._threads(task)))
         except Exception as error:
             lock.release()
-            words = str(error).strip().splitlines() or [type(error).__name__]
-            raise UserError(f"engine slurm: sbatch: {words[-1]}") from error
+            words = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(f"engine slurm: the job could not be submitted: {words}") from error
         (place / "job").write_text(submitted.job_id, encoding="utf-8")
         return self._follow(submitted, place, lock, send)
 

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 FOLDER = ".tune"
 _SHARE = 0.3  # of the training classes that are held out, if the config does not say
 _LOOKS = 5  # measurements of the held-out classes during a run, if the config does not say
+_NOT_SEARCHED: tuple[str, ...] = (
+    "extends",
+    "sweep",
+    "seeds",
+    "seed",
+    "name",
+    "output",
+    "device",
+    "paper",
+)
+_NOT_SEARCHED += ("evaluate", "train.processes", "train.workers")
 _COMBINATIONS = 100  # of values that are tried out before the search
 _UNFINISHED = 3  # trials that must have ended before others are pruned
 
@@ -109,7 +120,7 @@ class Search:
                         n_startup_trials=_UNFINISHED, n_warmup_steps=self.base.train.iterations // 5
                     ),
                 )
-            except (ValueError, KeyError, AssertionError) as error:
+            except (ValueError, KeyError, AssertionError, TypeError, AttributeError) as error:
                 raise UserError(
                     f"{self.file}: is damaged ({type(error).__name__}); remove it: finished runs "
                     "are not trained again"
@@ -140,6 +151,10 @@ def make(
         UserError: with every problem of the config or of the space.
     """
     module()
+    for text in spaces:
+        key = text.partition("=")[0].strip()
+        if key.split(".")[0] in _NOT_SEARCHED or key in _NOT_SEARCHED:
+            raise UserError(f"--space {text}: {key} cannot be searched: it is no part of a method")
     if not spaces:
         raise UserError("there is nothing to search; give --space, such as loss.scale=log:1..100")
     variants = loading.load_all(source, overrides, (), seeds)

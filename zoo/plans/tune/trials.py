@@ -49,7 +49,7 @@ def tune(search: Search, engine: Engine | None = None, reporter: Reporter | None
         go_on = execution.carry_out(jobs, trials.more, trials.observe)
         if trials.refused:
             raise UserError(f"the first {_FAILURES} trials failed: {trials.refused}")
-        if not go_on:
+        if not go_on or trials.left:
             return Outcome((), _failed(jobs), trials.left, search.trials, what="trials")
         contest, entrants = trials.contest()
         reporter.say(trials.summary())
@@ -80,6 +80,7 @@ class Trials:
         self._reported: dict[int, int] = {}  # the last iteration, by number
         self._waiting: deque[Job] = deque()
         self._failures: list[str] = []
+        self._failed: set[int] = set()
         self._why = ""
         self.refused = ""
 
@@ -87,7 +88,8 @@ class Trials:
     def left(self) -> int:
         """How many trials have not ended."""
         states = self._optuna.trial.TrialState
-        ended = self._study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+        over = (states.COMPLETE, states.PRUNED, states.FAIL)
+        ended = self._study.get_trials(deepcopy=False, states=over)
         return max(0, self._search.trials - len(ended))
 
     def resumed(self) -> list[Job]:
@@ -165,6 +167,7 @@ class Trials:
             self._count_failure(str(error))
             return
         self._open[trial.number] = trial
+        self._end(trial.number)  # settings that were drawn before, or whose runs are there
 
     def _adopt(self) -> bool:
         """Take the trials that nobody has told the end of; return whether there were any.
@@ -176,6 +179,7 @@ class Trials:
             self._open[frozen.number] = self._optuna.trial.Trial(self._study, frozen._trial_id)
             self._reported[frozen.number] = max(frozen.intermediate_values, default=0)
             self._add(frozen.number, self._search.settings(frozen.params))
+            self._end(frozen.number)  # a command that was killed may not have told it
         return bool(adopted)
 
     def _add(self, number: int, settings: dict[str, str]) -> list[Job]:
@@ -215,15 +219,16 @@ class Trials:
         failed = [job for job in jobs if job.state == "failed"]
         if any(job.state == "pruned" or job.diverged for job in jobs):
             self._tell(number, states.PRUNED)
-        elif failed:
-            self._tell(number, states.FAIL)
-            self._count_failure(failed[0].reason)
+        elif failed:  # it stays open, so that the next command tries it again
+            if number not in self._failed:
+                self._failed.add(number)
+                self._count_failure(failed[0].reason)
         elif all(job.state == "finished" for job in jobs):
             self._failures.clear()
             self._tell(number, states.COMPLETE, _mean([r for r in records if r]))
         else:
             return
-        gone = {id(job) for job in jobs}
+        gone = {id(job) for job in jobs}  # the runs that are not needed any more
         self._waiting = deque(job for job in self._waiting if id(job) not in gone)
 
     def _tell(self, number: int, state: object, value: float | None = None) -> None:
