@@ -79,6 +79,7 @@ def test_the_file_says_which_and_what_it_may_use(resources):
         ("slurm: {time: soon}", "slurm", "slurm.time: must be a whole number"),
         ("slurm: {time: 0}", "slurm", "time must be a whole number 1 or more, not 0"),
         ("slurm: [", "slurm", "engines.yaml:"),
+        ("ray: {gpus: -1}", "ray", "gpus must be 0 or more, not -1"),
         ("on: [1]", None, "there is no such engine"),
         ("slurm: {gpus: -1}", "slurm", "gpus must be"),
         ("slurm: {memory: -5}", "slurm", "memory must be above 0"),

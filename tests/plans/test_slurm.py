@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections import Counter
@@ -125,6 +126,36 @@ def test_a_job_that_is_cancelled_has_failed(photographs, slurm, tmp_path):
         said = process.communicate(timeout=LONG)[1]
     assert process.returncode == 1
     assert "its job 1 was cancelled" in said
+
+
+@pytest.mark.slow
+def test_damaged_events_and_a_removed_folder_do_not_end_a_plan(photographs, slurm, tmp_path):
+    given, _, folders = plan_of(photographs, tmp_path, 3000)
+    (place,) = [tmp_path / "runs" / ".slurm" / folders[0].path.name]
+    with slurm_standin.Daemon(slurm, nodes=1), command(*given, "--on", "slurm") as process:
+        wait_for(lambda: len(folders[0].metrics()) > 20)
+        with (place / "events").open("a") as file:
+            file.write("not json\n")
+        time.sleep(1)
+        assert process.poll() is None
+        shutil.rmtree(place)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=LONG)[1]
+    assert process.returncode == 1
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_the_third_ctrl_c_waits_for_nobody(photographs, slurm, tmp_path):
+    given, _, _ = plan_of(photographs, tmp_path, 100)
+    with command(*given, "--on", "slurm") as process:  # nobody starts the job, or cancels it
+        wait_for(lambda: (slurm / "1" / "state").exists())
+        for _ in range(3):
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=LONG)[1]
+    assert process.returncode == 1
+    assert "which may still be queued" in said
 
 
 def test_where_there_is_no_slurm_it_says_so(monkeypatch, tmp_path):

@@ -102,7 +102,7 @@ class Scheduler:
 
     def _start(self, job: Job) -> None:
         """Start a run, unless its folder shows that there is nothing to do now."""
-        before = job.state
+        before, handle = job.state, None
         try:
             handle = self._engine.find(job.task, partial(self._put, job))
             if handle is None:
@@ -115,7 +115,7 @@ class Scheduler:
         except BusyError:
             job.state = "in another process"
         except UserError as error:
-            job.state, job.reason, handle = "failed", str(error), None
+            job.state, job.reason = "failed", str(error)
         if handle is not None:
             job.mark_started()
             self._started.append(_Started(job, handle))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -30,7 +31,10 @@ def detached(engine: Engine, needs: Sequence[Need], config: Config) -> None:
     """
     engine.open(needs)
     engine.close()
-    log = Path(config.output) / f"detached-{config.name}-{time.strftime('%Y%m%d-%H%M%S')}.log"
+    log = (
+        Path(config.output)
+        / f"detached-{config.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    )
     arguments = [a for a in sys.argv[1:] if a != _DETACH]
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -46,6 +46,9 @@ class Ray(Engine):
         memory: float | None = None,
     ) -> None:
         super().__init__(jobs)
+        for name, value in (("gpus", gpus), ("memory", memory)):
+            if value is not None and not 0 <= value < math.inf:
+                raise UserError(f"{name} must be 0 or more, not {value}")
         self._address, self._cpus, self._gpus, self._memory = address, cpus, gpus, memory
         self._running: set[_Actor] = set()
         self._ray: Any = None

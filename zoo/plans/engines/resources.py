@@ -21,13 +21,13 @@ from zoo.support.values import must_be
 
 def resources_file() -> Path:
     """Return the file of the user's resources: ``$ZOO_ENGINES``, else ``engines.yaml``."""
-    own = os.environ.get("ZOO_ENGINES")
+    own = os.environ.get("ZOO_ENGINES")  # an empty one counts as none
     return Path(own) if own else Path(platformdirs.user_config_dir("metric-zoo")) / "engines.yaml"
 
 
 def read(path: Path) -> dict[str, Any]:
     """Return the content of the file; nothing if there is none."""
-    if not path.exists() and "ZOO_ENGINES" not in os.environ:
+    if not path.exists() and not os.environ.get("ZOO_ENGINES"):
         return {}
     problems: list[yaml.Problem] = []
     tree = yaml.read(path, str(path), problems)

@@ -19,7 +19,7 @@ from zoo.plans.engines.attendant import Attendant
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
 from zoo.runs.folder import BusyError
 from zoo.support.checked import Count, Natural, checked
-from zoo.support.files import open_regular, read_text
+from zoo.support.files import open_regular, read_text, writing
 
 FOLDER = ".slurm"
 """Within the output folder: one for each run, and what submitit keeps of its jobs."""
@@ -119,7 +119,12 @@ class Slurm(Engine):
             lock.release()
             words = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"engine slurm: the job could not be submitted: {words}") from error
-        (place / "job").write_text(submitted.job_id, encoding="utf-8")
+        try:
+            (place / "job").write_text(submitted.job_id, encoding="utf-8")
+        except OSError as error:  # no later command would find the job
+            submitted.cancel(check=False)
+            lock.release()
+            raise UserError(f"{place}: cannot be written ({error.strerror})") from error
         return self._follow(submitted, place, lock, send)
 
     def find(self, task: Task, send: Send) -> Handle | None:
@@ -192,6 +197,10 @@ class _SlurmJob(Handle):
             return status
         state = self._state(self._submitted, self._asked > 0)
         done = self._submitted.watcher.is_done(self._submitted.job_id, mode="cache")
+        if not done and self._asked > 2:  # SLURM does not answer, and the user has had enough
+            job = self._submitted.job_id
+            self._send({"stopped": f"stopped waiting for job {job}, which may still be queued"})
+            return 1
         if not done:
             self._over_since = None
             return None
@@ -205,8 +214,11 @@ class _SlurmJob(Handle):
         if times <= self._asked:
             return
         self._asked = times
-        (self._place / "stop").write_text(str(times), encoding="utf-8")
-        if times > 2 or not self._read:
+        told = False
+        with suppress(OSError):  # a full disk, or the folder was removed: SLURM can stop it
+            (self._place / "stop").write_text(str(times), encoding="utf-8")
+            told = True
+        if times > 2 or not self._read or not told:
             self._submitted.cancel(check=False)
 
     def close(self) -> str:
@@ -233,7 +245,7 @@ class _SlurmJob(Handle):
                 if not line.endswith(b"\n"):
                     break
                 self._read += len(line)
-                event = json.loads(line)
+                event = _parsed(line)
                 if "status" not in event:
                     self._stopped_there = "stopped" in event and not self._asked
                     if not self._stopped_there:
@@ -300,8 +312,18 @@ class _Work:
 def _place(task: Task) -> Path:
     """Return the folder in which the command and the job of a run meet."""
     place = task.output / FOLDER / task.name
-    place.mkdir(parents=True, exist_ok=True)
+    with writing(place):
+        place.mkdir(parents=True, exist_ok=True)
     return place
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Return an event; an empty one for a line that was damaged."""
+    with suppress(ValueError):
+        event = json.loads(line)
+        if isinstance(event, dict):
+            return event
+    return {}
 
 
 def _has_ended(place: Path) -> bool:
