@@ -6,11 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 
 import commands
 import pytest
-import replicas
 from places import ROOT
 from plan_runs import settings, wait_for
 
@@ -34,12 +33,6 @@ def resources(tmp_path, monkeypatch):
     monkeypatch.setenv("ZOO_ENGINES", str(tmp_path / "engines.yaml"))
     (tmp_path / "engines.yaml").write_text("{}\n")
     return tmp_path / "engines.yaml"
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("photographs")
-    return replicas.photographs(root, {"train": 8, "test": 4}, each=4, size=(16, 16))
 
 
 def plan_of(photographs, count=2):
@@ -103,23 +96,25 @@ def test_a_file_that_is_named_and_missing_is_reported(resources):
 # ---- an engine of one's own
 
 
+def register(monkeypatch, value):
+    """Let a distribution have an engine of the name mine."""
+    found = EntryPoints([EntryPoint("mine", value, chosen.GROUP)])
+    monkeypatch.setattr(chosen, "installed_entry_points", lambda: found)
+
+
 @pytest.mark.slow
 def test_a_strangers_engine_as_the_page_says(photographs, monkeypatch, tmp_path):
     (code,) = commands.blocks("python", (ROOT / "docs" / "machines.md").read_text("utf-8"))
     (tmp_path / "stranger.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("mine", "stranger:Mine", chosen.GROUP)
-    monkeypatch.setattr(
-        chosen, "entry_points", lambda group: [entry] if group == entry.group else []
-    )
+    register(monkeypatch, "stranger:Mine")
     outcome = running.run(plan_of(photographs), chosen.engine("mine", 1), QUIET)
     assert len(outcome.results) == 2
 
 
 def test_what_is_not_an_engine_is_refused(monkeypatch):
     for value, message in (("os:path", "is not a subclass"), ("nowhere:X", "cannot be loaded")):
-        entry = EntryPoint("mine", value, chosen.GROUP)
-        monkeypatch.setattr(chosen, "entry_points", lambda group, entry=entry: [entry])
+        register(monkeypatch, value)
         with pytest.raises(UserError, match=message):
             chosen.engine("mine")
 

@@ -13,7 +13,6 @@ import sys
 
 import plan_runs
 import pytest
-import replicas
 import torch
 from plan_runs import LONG, command, wait_for
 
@@ -43,12 +42,6 @@ found = [Config.model_validate({**data, "seed": seed}) for seed in (0, 1)]
 jobs = [Job(one, "", RunFolder(Path(one.output) / one.run_name())) for one in found]
 sys.exit(run(Plan(tuple(jobs))).unfinished)
 """
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("photographs")
-    return replicas.photographs(root, {"train": 8, "test": 4}, each=4, size=(16, 16))
 
 
 TRAIN = "train={iterations: 500, log_every: 1, checkpoint_every: 100}"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import ray_cluster
-import replicas
 from plan_runs import LONG, command, settings, wait_for
 
 from zoo.plans import planning
@@ -21,12 +20,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="no Ray"),
 ]
 RUNS = int(os.environ.get("ZOO_TEST_RUNS", "3"))  # of a plan
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("photographs")
-    return replicas.photographs(root, {"train": 8, "test": 4}, each=4, size=(16, 16))
 
 
 @pytest.fixture(scope="module")

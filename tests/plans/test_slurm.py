@@ -9,7 +9,6 @@ import time
 from collections import Counter
 
 import pytest
-import replicas
 import slurm_standin
 from plan_runs import LONG, command, settings, wait_for
 
@@ -20,12 +19,6 @@ from zoo.plans.engines.base import Need
 
 pytest.importorskip("submitit")
 RUNS = int(os.environ.get("ZOO_TEST_RUNS", "2"))  # of a plan
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("photographs")
-    return replicas.photographs(root, {"train": 8, "test": 4}, each=4, size=(16, 16))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from pretended import BEGINNING, END
 
 from zoo.errors import UserError
 from zoo.plans import live, scheduler
@@ -23,23 +24,17 @@ QUIET = Reporter(quiet=True)
 
 # Stands in for zoo.plans.process: the best scale is 10. What gets no better after a while waits
 # for a request to stop; if none comes, it ends as it should.
-FAKE = r"""
-import json, math, select, sys
-from pathlib import Path
+FAKE = f"""{BEGINNING}
+import math, select
 
-def tell(**event):
-    print(json.dumps(event), flush=True)
-
-text = "".join(iter(sys.stdin.readline, "...\n"))
-name, test = sys.argv[1], "--no-test" not in sys.argv
-scale = float(text.split("loss: ")[1].split("scale: ")[1].split(",")[0].split("}")[0])
-seed = int(name.rpartition("-s")[2])
+scale = float(scale)
+share, iteration = 0.3, 20
 recall = 1 - abs(math.log10(scale) - 1) / 3
 if Path("broken").exists():
     tell(failed="the data are not there")
     sys.exit(1)
 with open("log", "a") as log:
-    log.write(f"{scale:g} {seed} {'test' if test else 'held out'}\n")
+    log.write(f"{{scale:g}} {{seed}} {{'test' if test else 'held out'}}\\n")
 if scale > 90:
     tell(failed="the loss is not finite", diverged=True)
     sys.exit(1)
@@ -50,24 +45,13 @@ if not test:
     tell(state="training", start=0, total=20)
     for step in range(4, 21, 4):
         with (folder / "metrics.jsonl").open("a") as file:
-            line = {"iteration": step, "recall_of_validation": {"1": recall}}
-            file.write(json.dumps(line) + "\n")
+            line = {{"iteration": step, "recall_of_validation": {{"1": recall}}}}
+            file.write(json.dumps(line) + "\\n")
         tell(state="training", iteration=step, recall=recall)
         if recall < 0.9 and step > 4 and select.select([sys.stdin], [], [], 0.3)[0]:
             tell(stopped="saved")
             sys.exit(1)
-record = {
-    "run": name, "config": "x", "digest": name.split("-")[1], "seed": seed,
-    "dataset": {"name": "d"}, "loss": "ice", "backbone": "b", "embedding_size": 2,
-    "seconds": {"training": 1.0}, "iterate": "best", "iteration": 20,
-    "validation": {"share": 0.3, "recall": {"1": recall}},
-}
-if test:
-    before = json.loads((folder / "validation.json").read_text())
-    record |= {"recall": {"1": 0.25, "2": 0.5}, "selection": before["selection"]}
-(folder / ("result.json" if test else "validation.json")).write_text(json.dumps(record))
-tell(finished=(record if test else record["validation"])["recall"]["1"])
-"""
+{END}"""
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from zoo.config import loading
@@ -76,10 +77,14 @@ class Job:
         return Need(self.config.device, self.config.train.processes)
 
     @property
+    def output(self) -> Path:
+        """The absolute folder of the run folders."""
+        return self.folder.path.parent.absolute()
+
+    @property
     def task(self) -> Task:
         """The run, in a form that can be sent to another machine."""
-        output = self.folder.path.parent.absolute()
-        return Task(self.name, loading.dump(self.config), self.need, self.test, output)
+        return Task(self.name, loading.dump(self.config), self.need, self.test, self.output)
 
     @property
     def done(self) -> bool:

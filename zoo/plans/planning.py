@@ -1,6 +1,8 @@
 """Many runs as one job: list the runs of configs, and how far they are.
 
-plan = make(["configs/ablation/scale_glyphs.yaml"], seeds="0,1,2")
+    plan = make(["configs/ablation/scale_glyphs.yaml"], seeds="0,1,2")
+
+:mod:`zoo.plans.running` carries it out.
 """
 
 from __future__ import annotations

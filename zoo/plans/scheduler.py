@@ -90,26 +90,31 @@ class Scheduler:
 
     def _start_what_fits(self) -> None:
         for job in sorted(self._waiting, key=lambda job: job.state != "waiting"):
-            if job.due and self._engine.has_room(job.need):
+            if job.due and self._has_room(job):
                 self._start(job)
         while not any(job.state == "waiting" for job in self._waiting):
             added = self._more()
             if added is None:
                 break
             self._waiting.append(added)
-            if self._engine.has_room(added.need):
+            if self._has_room(added):
                 self._start(added)
+
+    def _has_room(self, job: Job) -> bool:
+        most = self._engine.jobs
+        within = most is None or len(self._started) < most
+        return within and self._engine.has_room(job.need)
 
     def _start(self, job: Job) -> None:
         """Start a run, unless its folder shows that there is nothing to do now."""
-        before, handle = job.state, None
+        before, handle, send = job.state, None, partial(self._put, job)
         try:
-            handle = self._engine.find(job.task, partial(self._put, job))
+            handle = self._engine.find(job.output, job.name, send)
             if handle is None:
                 job.look()
                 if job.state == "waiting":
                     with blaming(f"engine {self._engine.name}"):
-                        handle = self._engine.start(job.task, partial(self._put, job))
+                        handle = self._engine.start(job.task, send)
                     if handle is None:
                         raise UserError(f"engine {self._engine.name}: start() returned None")
         except BusyError:

@@ -329,7 +329,7 @@ def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
         for folder in _FOLDERS
         for name, value in importlib.import_module(f"zoo.{folder}").BUILTIN.get(kind, {}).items()
     ]
-    for entry in _entry_points().select(group=group):
+    for entry in installed_entry_points().select(group=group):
         dist = getattr(entry, "dist", None)
         owner = f"{dist.metadata['Name']} {dist.version}" if dist else "an unnamed distribution"
         found.append((entry.name, _Claim(entry, owner)))
@@ -337,7 +337,7 @@ def _installed(kind: Kind) -> tuple[tuple[str, _Claim], ...]:
 
 
 @functools.cache
-def _entry_points() -> Any:  # Python 3.10's and 3.12's type of it differ
+def installed_entry_points() -> Any:  # Python 3.10's and 3.12's type of it differ
     """Return the entry points of all groups; finding them reads a file of every distribution."""
     return entry_points()
 

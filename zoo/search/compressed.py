@@ -39,7 +39,7 @@ REFINE = 200
 PART_BYTES = 128 << 20
 """Of vectors, in float32, that are in memory at a time."""
 
-_ID_BYTES = 8
+ID_BYTES = 8
 _READERS = 4  # threads that read lists ahead; to start FAISS's 32 for each query takes milliseconds
 
 
@@ -151,7 +151,7 @@ def check_system(faiss: Any) -> None:
 def row_bytes(index: Any) -> int:
     """Return how many bytes of the lists a vector takes: its code and its position."""
     faiss = evaluation_faiss.module("an index")
-    return int(faiss.extract_index_ivf(index).code_size) + _ID_BYTES
+    return int(faiss.extract_index_ivf(index).code_size) + ID_BYTES
 
 
 def parts_of(vectors: NDArray[Any]) -> list[slice]:
@@ -166,7 +166,7 @@ def _mapped(faiss: Any, ivf: Any, sizes: NDArray[np.int64], file: BinaryIO) -> A
     size = os.fstat(file.fileno()).st_size
     if sizes.shape != (ivf.nlist,) or sizes.dtype != np.int64 or (sizes < 0).any():
         raise ValueError("it has other lists than its centres")
-    if size != int(sizes.sum()) * (ivf.code_size + _ID_BYTES):
+    if size != int(sizes.sum()) * (ivf.code_size + ID_BYTES):
         raise ValueError("its lists are not of the size that it says")
     # By its number, since FAISS cannot open every path that Python can.
     lists = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, f"/dev/fd/{file.fileno()}")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from zoo.errors import UserError
 from zoo.evaluation import faiss as evaluation_faiss
 from zoo.progress import Reporter
-from zoo.search.compressed import parts_of, row_bytes
+from zoo.search.compressed import ID_BYTES, parts_of, row_bytes
 from zoo.search.neighbours import AT_ONCE, SEEN_PER_LIST, lists_for, unit
 
 LEAST = 256
@@ -38,7 +38,7 @@ class _Run(NamedTuple):
 
 def bytes_on_disk(count: int, size: int) -> int:
     """Return what the lists of ``count`` vectors of ``size`` numbers take, while they are made."""
-    return 2 * count * (_bytes_of_code(size) + 8)  # also in the temporary file
+    return 2 * count * (_bytes_of_code(size) + ID_BYTES)  # also in the temporary file
 
 
 def check_enough(count: int) -> None:
@@ -130,7 +130,9 @@ def _kept(
 ) -> _Run:
     """Encode a part of the vectors and keep it in a file, sorted by list."""
     encoded = index.sa_encode(unit(vectors[part]))
-    width = encoded.shape[1] - (row_bytes(index) - 8)  # of the number of the list, low byte first
+    width = encoded.shape[1] - (
+        row_bytes(index) - ID_BYTES
+    )  # of the number of the list, low byte first
     places = np.arange(width, dtype=np.int64) * 8
     list_of = (encoded[:, :width].astype(np.int64) << places).sum(1)
     order = np.argsort(list_of, kind="stable")

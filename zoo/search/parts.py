@@ -109,7 +109,7 @@ def embed_in_parts(
     if done:
         reporter.say(f"embedding  {state.count:,} of {len(names):,} images are embedded already")
     with writing(place):
-        _shorten(place / state.vectors, state.count * size * _BYTES)
+        _shorten(place / state.vectors, bytes_on_disk(state.count, size))
     for number in range(done, len(given)):
         if len(given) > 1:
             reporter.say(f"embedding  part {number + 1} of {len(given)}")
@@ -142,7 +142,7 @@ def unfinished(place: Path) -> Unfinished | None:
         size = (place / found.vectors).stat().st_size
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return None
-    return found if size >= found.count * found.size * _BYTES else None
+    return found if size >= bytes_on_disk(found.count, found.size) else None
 
 
 def bytes_on_disk(count: int, size: int) -> int:
@@ -156,7 +156,7 @@ def check_room(place: Path, needed: int) -> None:
     What an unfinished build left counts as there.
     """
     left = unfinished(place)
-    needed -= left.count * left.size * _BYTES if left else 0
+    needed -= bytes_on_disk(left.count, left.size) if left else 0
     with writing(place):
         there = next(p for p in (place.absolute(), *place.absolute().parents) if p.exists())
         free = shutil.disk_usage(there).free

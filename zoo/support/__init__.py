@@ -5,6 +5,7 @@
 - ``yaml``: YAML 1.2 in which every value knows its file and line
 - ``checked``: a decorator that compares arguments with annotations
 - ``near``: the known names closest to a misspelt one
+- ``optional``: packages that an extra installs
 - ``templates``: pages from Jinja templates, which escape every text
 - ``signals``: Ctrl-C and SIGTERM
 - ``environment``: versions, hardware, memory, the state of the user's repository

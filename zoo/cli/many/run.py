@@ -13,7 +13,7 @@ from click.exceptions import Exit
 from zoo.cli.many.detached import detached
 from zoo.cli.many.outcome import resumable, show_outcome
 from zoo.cli.messages import complain
-from zoo.cli.options import detach, jobs, on
+from zoo.cli.options import detach, jobs, on, quiet
 from zoo.errors import UserError
 from zoo.progress import Reporter, stdout
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @detach
 @click.option("--dry-run", is_flag=True, help="Only show what would be run, with time and disk.")
 @click.option("--restart", is_flag=True, help="Clear the run folders and start from scratch.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
+@quiet
 def run(
     arguments: tuple[str, ...],
     seeds: str | None,

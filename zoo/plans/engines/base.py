@@ -96,7 +96,7 @@ class Engine(ABC):
     also the option ``--jobs``.
 
     Args:
-        jobs: runs at a time; None: as many as fit.
+        jobs: runs at a time, which the scheduler sees to; None: as many as the engine has room for.
     """
 
     name: ClassVar[str]
@@ -119,9 +119,9 @@ class Engine(ABC):
         """Return how many of these runs can be carried out at the same time."""
         return min(len(needs), self.jobs or len(needs))
 
-    @abstractmethod
     def has_room(self, need: Need) -> bool:
-        """Return whether a run can be started now."""
+        """Return whether a run can be started now; a cluster lets it wait in a queue of its own."""
+        return True
 
     @abstractmethod
     def start(self, task: Task, send: Send) -> Handle:
@@ -131,6 +131,9 @@ class Engine(ABC):
             UserError: it cannot be started.
         """
 
-    def find(self, task: Task, send: Send) -> Handle | None:
-        """Return a run that an earlier command started and left behind; None if there is none."""
+    def find(self, output: Path, name: str, send: Send) -> Handle | None:
+        """Return a run that an earlier command started and left behind; None if there is none.
+
+        This is asked again and again of a run that another command has.
+        """
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
 
 from zoo.errors import FAILURES, UserError, blaming, did_you_mean, one_of, words_of
 from zoo.plans.engines.base import Engine
 from zoo.plans.engines.resources import read, resources_file
 from zoo.registry.arguments import check
+from zoo.registry.components import installed_entry_points
 from zoo.support.values import must_be
 
 GROUP = "zoo.engines"
@@ -59,7 +59,7 @@ def engine(name: str | None = None, jobs: int | None = None) -> Engine:
 
 def names() -> dict[str, str]:
     """Return the engines there are, ours and those of entry points, each with its class."""
-    return {entry.name: entry.value for entry in entry_points(group=GROUP)} | _OWN
+    return {e.name: e.value for e in installed_entry_points().select(group=GROUP)} | _OWN
 
 
 def _load(name: str, target: str) -> type[Engine]:

@@ -14,6 +14,7 @@ from zoo.plans.engines.attendant import Attendant, News
 from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
 from zoo.plans.engines.resources import resources_file
 from zoo.support.checked import Count, checked
+from zoo.support.optional import installed
 from zoo.support.text import counted
 
 _PATIENCE = 60.0  # seconds that a node may be out of reach before its run is taken for lost
@@ -50,12 +51,11 @@ class Ray(Engine):
             if value is not None and not 0 <= value < math.inf:
                 raise UserError(f"{name} must be 0 or more, not {value}")
         self._address, self._cpus, self._gpus, self._memory = address, cpus, gpus, memory
-        self._running: set[_Actor] = set()
         self._ray: Any = None
 
     def open(self, needs: Sequence[Need]) -> None:
         """Connect to the cluster; refuse runs that none of its nodes has room for."""
-        self._ray = _module()
+        self._ray = installed("ray", "engine ray", "ray")
         try:
             _reach(self._address)
             self._ray.init(self._address, log_to_driver=False, logging_level="ERROR")
@@ -84,10 +84,6 @@ class Ray(Engine):
         """Leave the cluster."""
         self._ray.shutdown()
 
-    def has_room(self, need: Need) -> bool:
-        """Return whether one more may be given to the cluster, which lets it wait for room."""
-        return len(self._running) < (self.jobs or math.inf)
-
     def start(self, task: Task, send: Send) -> Handle:
         """Create the actor of a run."""
         wanted = self._resources(task.need)
@@ -95,9 +91,7 @@ class Ray(Engine):
         remote = self._ray.remote(Attendant).options(
             num_cpus=cpus, num_gpus=gpus, max_restarts=0, **wanted
         )
-        actor = _Actor(self._ray, remote.remote(task, int(cpus)), send, self._running.discard)
-        self._running.add(actor)
-        return actor
+        return _Actor(self._ray, remote.remote(task, int(cpus)), send)
 
     def _resources(self, need: Need) -> dict[str, float]:
         """Return what a run needs, as Ray names it."""
@@ -111,8 +105,8 @@ class Ray(Engine):
 class _Actor(Handle):
     """A run that an actor looks after."""
 
-    def __init__(self, ray: Any, actor: Any, send: Send, ended: Any) -> None:
-        self._ray, self._actor, self._send, self._ended = ray, actor, send, ended
+    def __init__(self, ray: Any, actor: Any, send: Send) -> None:
+        self._ray, self._actor, self._send = ray, actor, send
         self._asked = 0
         self._on_a_node = False
         self._unreachable: float | None = None
@@ -142,7 +136,6 @@ class _Actor(Handle):
 
     def close(self) -> str:
         """Remove the actor."""
-        self._ended(self)
         with suppress(Exception):
             self._ray.kill(self._actor)
         return self._log
@@ -185,12 +178,3 @@ def _reach(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "://" not in address:
         socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _module() -> Any:
-    """Return the module of Ray, or raise a UserError."""
-    try:
-        import ray
-    except ImportError:
-        raise UserError("engine ray needs Ray: pip install 'metric-zoo[ray]'") from None
-    return ray

@@ -1,9 +1,11 @@
 """The user's file of resources, ``engines.yaml`` in the folder of settings, or ``$ZOO_ENGINES``::
 
-on: slurm          # the engine if --on is not given
-slurm:
-  partition: gpu
-  time: 600
+    on: slurm          # the engine if --on is not given
+    slurm:
+      partition: gpu
+      time: 600
+
+Its keys are engines, and what each is given are arguments of its class.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def read(path: Path) -> dict[str, Any]:
     problems: list[yaml.Problem] = []
     tree = yaml.read(path, str(path), problems)
     if problems:
-        where = "ZOO_ENGINES: " if "ZOO_ENGINES" in os.environ else ""
+        where = "ZOO_ENGINES: " if os.environ.get("ZOO_ENGINES") else ""
         raise UserError(where + "\n".join(f"{one.place}: {one.message}" for one in problems))
     content = tree.plain() if tree is not None and tree.value is not None else {}
     if not isinstance(content, dict):

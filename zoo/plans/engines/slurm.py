@@ -20,6 +20,7 @@ from zoo.plans.engines.base import Engine, Handle, Need, Send, Task
 from zoo.runs.folder import BusyError
 from zoo.support.checked import Count, Natural, checked
 from zoo.support.files import open_regular, read_text, writing
+from zoo.support.optional import installed
 
 FOLDER = ".slurm"
 """Within the output folder: one for each run, and what submitit keeps of its jobs."""
@@ -90,7 +91,6 @@ class Slurm(Engine):
             "additional_parameters": options,
             "signal_delay_s": warning,
         }
-        self._running: set[_SlurmJob] = set()
         self._asked = -math.inf
 
     def open(self, needs: Sequence[Need]) -> None:
@@ -103,13 +103,9 @@ class Slurm(Engine):
                 "machine of the cluster that submits jobs, such as its login node"
             )
 
-    def has_room(self, need: Need) -> bool:
-        """Return whether one more job may be submitted."""
-        return len(self._running) < (self.jobs or math.inf)
-
     def start(self, task: Task, send: Send) -> Handle:
         """Submit the job of a run."""
-        place = _place(task)
+        place = _place(task.output, task.name)
         lock = _locked(place)
         for name in ("events", "stop", "job"):
             (place / name).unlink(missing_ok=True)
@@ -127,9 +123,9 @@ class Slurm(Engine):
             raise UserError(f"{place}: cannot be written ({error.strerror})") from error
         return self._follow(submitted, place, lock, send)
 
-    def find(self, task: Task, send: Send) -> Handle | None:
+    def find(self, output: Path, name: str, send: Send) -> Handle | None:
         """Return the job of a run that an earlier command submitted, if it has not ended."""
-        place = _place(task)
+        place = _place(output, name)
         if not (place / "job").is_file():
             return None
         lock = _locked(place)
@@ -142,9 +138,7 @@ class Slurm(Engine):
         return self._follow(submitted, place, lock, send)
 
     def _follow(self, submitted: Any, place: Path, lock: FileLock, send: Send) -> Handle:
-        job = _SlurmJob(submitted, place, lock, send, self._state, self._running.discard)
-        self._running.add(job)
-        return job
+        return _SlurmJob(submitted, place, lock, send, self._state)
 
     def _executor(self, task: Task) -> Any:
         """Return what submits a run's job."""
@@ -181,10 +175,9 @@ class _SlurmJob(Handle):
         lock: FileLock,
         send: Send,
         state: Callable[[Any, bool], str],
-        ended: Callable[[_SlurmJob], None],
     ) -> None:
         self._submitted, self._place, self._lock = submitted, place, lock
-        self._send, self._state, self._ended = send, state, ended
+        self._send, self._state = send, state
         self._asked, self._read, self._log = 0, 0, ""
         self._over_since: float | None = None
         self._stopped_there = False
@@ -223,7 +216,6 @@ class _SlurmJob(Handle):
 
     def close(self) -> str:
         """Let the next command have the run."""
-        self._ended(self)
         self._lock.release()
         return self._log
 
@@ -309,9 +301,9 @@ class _Work:
             file.write(json.dumps(event) + "\n")
 
 
-def _place(task: Task) -> Path:
+def _place(output: Path, name: str) -> Path:
     """Return the folder in which the command and the job of a run meet."""
-    place = task.output / FOLDER / task.name
+    place = output / FOLDER / name
     with writing(place):
         place.mkdir(parents=True, exist_ok=True)
     return place
@@ -344,9 +336,4 @@ def _locked(place: Path) -> FileLock:
 
 
 def _submitit() -> Any:
-    """Return the module of submitit, or raise a UserError."""
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("engine slurm needs submitit: pip install 'metric-zoo[slurm]'") from None
-    return submitit
+    return installed("submitit", "engine slurm", "slurm")

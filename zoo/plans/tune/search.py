@@ -17,6 +17,7 @@ from zoo.errors import UserError
 from zoo.plans.engines.base import Need
 from zoo.plans.tune.space import Dimension, dimension
 from zoo.support.files import writing
+from zoo.support.optional import installed
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -33,8 +34,10 @@ _NOT_SEARCHED: tuple[str, ...] = (
     "output",
     "device",
     "paper",
+    "evaluate",
+    "train.processes",
+    "train.workers",
 )
-_NOT_SEARCHED += ("evaluate", "train.processes", "train.workers")
 _COMBINATIONS = 100  # of values that are tried out before the search
 _UNFINISHED = 3  # trials that must have ended before others are pruned
 
@@ -196,8 +199,4 @@ def _check_together(space: Sequence[Dimension], check: Callable[[Sequence[str]],
 
 def module() -> Any:
     """Return the module of Optuna, or raise a UserError."""
-    try:
-        import optuna
-    except ImportError:
-        raise UserError("zoo tune needs Optuna: pip install 'metric-zoo[tune]'") from None
-    return optuna
+    return installed("optuna", "zoo tune", "tune")

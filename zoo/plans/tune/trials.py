@@ -64,11 +64,7 @@ def _failed(jobs: Sequence[Job]) -> tuple[Job, ...]:
 
 
 class Trials:
-    """The trials of a search, as jobs.
-
-    Attributes:
-        refused: why the first trials failed, if all did.
-    """
+    """The trials of a search, as jobs."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -79,10 +75,18 @@ class Trials:
         self._number: dict[int, int] = {}  # of the trial, by the identity of a job
         self._reported: dict[int, int] = {}  # the last iteration, by number
         self._waiting: deque[Job] = deque()
-        self._failures: list[str] = []
-        self._failed: set[int] = set()
-        self._why = ""
-        self.refused = ""
+        self._failures: dict[int, str] = {}  # reasons, by number
+
+    @property
+    def refused(self) -> str:
+        """Why the first trials failed, if all did."""
+        refused = len(self._failures) >= _FAILURES and not self._frozen("COMPLETE")
+        return self._why if refused else ""
+
+    @property
+    def _why(self) -> str:
+        """Why the last trial that failed did."""
+        return next(reversed(self._failures.values()), "")
 
     @property
     def left(self) -> int:
@@ -139,7 +143,8 @@ class Trials:
         if not runs:
             raise UserError(f"no trial has ended with a result; {self.summary()}")
         space = {one.key: one.text for one in self._search.space}
-        return Contest(tuple(runs), space, self._search.trials), list(jobs.values())
+        tried = len(self._study.get_trials(deepcopy=False))
+        return Contest(tuple(runs), space, tried), list(jobs.values())
 
     def summary(self) -> str:
         """Return how many trials there are of each kind."""
@@ -164,7 +169,7 @@ class Trials:
             self._add(trial.number, self._search.settings(trial.params))
         except UserError as error:
             self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-            self._count_failure(str(error))
+            self._failures[trial.number] = str(error)
             return
         self._open[trial.number] = trial
         self._end(trial.number)  # settings that were drawn before, or whose runs are there
@@ -220,11 +225,8 @@ class Trials:
         if any(job.state == "pruned" or job.diverged for job in jobs):
             self._tell(number, states.PRUNED)
         elif failed:  # it stays open, so that the next command tries it again
-            if number not in self._failed:
-                self._failed.add(number)
-                self._count_failure(failed[0].reason)
+            self._failures[number] = failed[0].reason
         elif all(job.state == "finished" for job in jobs):
-            self._failures.clear()
             self._tell(number, states.COMPLETE, _mean([r for r in records if r]))
         else:
             return
@@ -235,12 +237,6 @@ class Trials:
         trial = self._open.pop(number)
         # Another command may have told it, if both knew the run.
         self._study.tell(trial, value, state=state, skip_if_finished=True)  # type: ignore[arg-type]
-
-    def _count_failure(self, reason: str) -> None:
-        self._failures.append(reason)
-        self._why = reason
-        if len(self._failures) >= _FAILURES and not self._frozen("COMPLETE"):
-            self.refused = reason
 
 
 def _mean(records: Sequence[dict[str, dict[str, dict[str, float]]]]) -> float:
