@@ -22,14 +22,15 @@ from pydantic import ValidationError
 from zoo import registry
 from zoo.base import RUNTIME
 from zoo.config import overrides as config_overrides
-from zoo.config import sweep
+from zoo.config import schedules, sweep
 from zoo.config.messages import sentence, settings_named
 from zoo.config.overrides import COMMAND_LINE, spell_out
-from zoo.config.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
+from zoo.config.schema import COMPONENTS, SCHEDULED, Config, ConfigFile, contradictions, dig
 from zoo.config.synonyms import meant_by
 from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind, nested
 from zoo.registry import source as registry_source
+from zoo.registry.components import SIZES
 from zoo.support import yaml
 from zoo.support.checked import checked
 from zoo.support.text import printable
@@ -208,9 +209,9 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
 def set_by_run(kind: Kind) -> frozenset[str]:
     """Return the arguments that no config may give, such as the split of a data set.
 
-    Those of a loss may be given; they are compared with the run when the loss is built.
+    The sizes of a loss may be given; they are compared with the run when the loss is built.
     """
-    return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
+    return RUNTIME.get(kind, frozenset()) - (SIZES if kind == "losses" else frozenset())
 
 
 @checked
@@ -472,17 +473,39 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
     arguments = {
         key: value for key, value in spec.items() if key not in {"name", *set_by_run(kind)}
     }
-    for argument, message in registry.problems(kind, spec["name"], arguments):
-        inner = keys_of(argument or "name")
+    for inner, message in _argument_problems(kind, spec["name"], arguments):
         yield (*keys, *inner), message
     for argument in spec:
         if argument in set_by_run(kind):
             yield (*keys, argument), SET_BY_RUN
 
 
+def _argument_problems(
+    kind: Kind, name: str, arguments: dict[str, Any]
+) -> Iterator[tuple[Keys, str]]:
+    """Yield the problems with arguments, and with all the values that a schedule gives them."""
+    if kind not in SCHEDULED or not schedules.has_schedules(arguments):
+        for argument, message in registry.problems(kind, name, arguments):
+            yield keys_of(argument or "name"), message
+        return
+    found = list(schedules.faults(arguments))
+    yield from found
+    if found:
+        return
+    told = set()
+    for share in schedules.moments(arguments):
+        for argument, message in registry.problems(
+            kind, name, schedules.arguments_at(arguments, share)
+        ):
+            if argument not in told:
+                told.add(argument)
+                yield keys_of(argument or "name"), message
+
+
 def _untrainable(data: dict[str, Any], sound: set[Keys]) -> Iterator[tuple[Keys, str]]:
     """Yield why a loss or a miner of pytorch-metric-learning cannot be trained with."""
     loss, miner = (data.get(key) if (key,) in sound else None for key in ("loss", "miner"))
+    loss, miner = (spec and schedules.arguments_at(spec, 0.0) for spec in (loss, miner))
     names = [spec["name"] for spec in (loss, miner) if isinstance(spec, dict)]
     if not dig(data, ("train", "iterations")) or not any(n.startswith("pml.") for n in names):
         return

@@ -43,7 +43,7 @@ def embed(
         total = -(-(share.stop - share.start) // size)
         for images in reporter.track(batches, total, "evaluating"):
             pooled = embedder.features(images.to(experiment.device, non_blocking=True))
-            features.append(embedder.combined(pooled))
+            features.append(embedder.combined_features(pooled))
             embeddings.append(embedder.combined(embedder.project(pooled)))
     return torch.cat(embeddings), torch.cat(features)
 
