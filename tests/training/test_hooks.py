@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -24,8 +26,8 @@ SMALL = (
     "model.backbone.width=4",
     "model.embedding_size=16",
     "sampler={name: m_per_class, classes: 8, per_class: 4}",
-    "train.iterations=12",
-    "train.checkpoint_every=5",
+    "train.iterations=6",
+    "train.checkpoint_every=2",
     "train.log_every=1",
     "optimizer.lr=5e-3",
     "device=cpu",
@@ -34,7 +36,7 @@ SMALL = (
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch):
-    monkeypatch.setattr(components, "_registered", dict(components._registered))
+    monkeypatch.setattr(components, "_registered", {})
 
 
 class Base(nn.Module):
@@ -67,7 +69,7 @@ class ByEpoch(Base):
     def __init__(self, num_classes):
         super().__init__()
         self.spread = torch.ones(num_classes)
-        self.called = []
+        self.called = 0
 
     def begin_epoch(self, epoch, labels, embed):
         everything = embed()
@@ -75,13 +77,13 @@ class ByEpoch(Base):
         assert not everything.requires_grad
         self.spread = torch.stack([everything[labels == c].std() for c in labels.unique()])
         self.spread = self.spread + 0.1 * torch.rand(len(self.spread))  # random numbers too
-        self.called.append((epoch, len(labels)))
+        self.called += 1
 
     def get_extra_state(self):
-        return {"spread": self.spread, "called": len(self.called)}
+        return {"spread": self.spread, "called": self.called}
 
     def set_extra_state(self, state):
-        self.spread = state["spread"]
+        self.spread, self.called = state["spread"], state["called"]
 
     def forward(self, embeddings, labels):
         weight = self.spread[labels][:, None]
@@ -149,31 +151,43 @@ def checkpoint(tmp_path, result):
     return RunFolder(tmp_path / result["run"]).load_checkpoint()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return a function from a loss to the result of its run and its last checkpoint."""
+    folder = tmp_path_factory.mktemp("whole")
+
+    @functools.cache
+    def of(name):
+        result = run(folder, name)
+        return result, checkpoint(folder, result)
+
+    return of
+
+
 @pytest.mark.parametrize("name", HOOKED)
-def test_a_run_that_was_stopped_ends_bit_for_bit_the_same(name, tmp_path, monkeypatch):
-    whole = checkpoint(tmp_path / "whole", run(tmp_path / "whole", name))
+def test_a_run_that_was_stopped_ends_bit_for_bit_the_same(name, whole, tmp_path, monkeypatch):
     batches = loop.training_batches
 
     def stop(*arguments, **options):
         for batch in batches(*arguments, **options):
             yield batch
-            if batch.iteration == 6:
+            if batch.iteration == 3:
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "training_batches", stop)
         with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "stopped", name)
-    resumed = checkpoint(tmp_path / "stopped", run(tmp_path / "stopped", name))
+            run(tmp_path, name)
+    resumed = checkpoint(tmp_path, run(tmp_path, name))
     for part in ("embedder", "loss", "epochs"):
-        torch.testing.assert_close(resumed[part], whole[part], rtol=0, atol=0)
+        torch.testing.assert_close(resumed[part], whole(name)[1][part], rtol=0, atol=0)
 
 
-def test_a_loss_is_told_which_images_it_sees(tmp_path):
-    state = checkpoint(tmp_path, run(tmp_path, "per_image"))["loss"]
+def test_a_loss_is_told_which_images_it_sees(whole):
+    state = whole("per_image")[1]["loss"]
     train = zoo.build("datasets", "glyphs", split="train")
     assert state["seen"].shape == (len(train),)
-    assert state["seen"].sum() == 12 * 32
+    assert state["seen"].sum() == 6 * 32
     assert torch.equal(state["slots"].any(1), state["seen"] > 0)
 
 
@@ -187,13 +201,13 @@ def test_the_epoch_hook_is_called_at_the_start_of_each_epoch(tmp_path, monkeypat
     )
     data = "dataset={name: glyphs}"
     with monkeypatch.context() as patch:
-        patch.setattr(zoo.datasets.m_per_class.MPerClassSampler, "__len__", lambda _: 5)
+        patch.setattr(zoo.datasets.m_per_class.MPerClassSampler, "__len__", lambda _: 2)
         run(tmp_path, "by_epoch", data)
     assert called == [0, 0, 1, 2]  # the first is tried on a copy
 
 
-def test_a_loss_may_group_the_images(tmp_path):
-    state = checkpoint(tmp_path, run(tmp_path, "grouping"))
+def test_a_loss_may_group_the_images(whole):
+    state = whole("grouping")[1]
     assert state["loss"]["mixed"] == 0
     groups = state["sampler"]["groups"]
     assert torch.equal(groups, torch.arange(len(groups)) % 2)
@@ -221,13 +235,13 @@ def test_groups_that_are_none_are_refused(given, says):
     assert says in str(error.value)
 
 
-def test_one_loss_takes_all_levels(tmp_path):
+def test_one_loss_takes_all_levels(whole, tmp_path):
     checked = load("ice_glyphs", settings(tmp_path, "of_levels"))
     built = training_experiment.assemble(checked)
     assert isinstance(built.loss, OfLevels)
     assert built.embedder.level_sizes == [4, 12]
     assert built.embedder.level_names == ["1", "2"]
-    result = run(tmp_path, "of_levels")
+    result = whole("of_levels")[0]
     assert result["recall_of_levels"].keys() == {"1", "2"}
 
 
