@@ -66,7 +66,7 @@ def test_a_number_of_a_loss(name, argument, default):
             scheduled("losses", name, arguments)
         return
     used, schedule = scheduled("losses", name, arguments)
-    trial = rehearsal.Trial.alone(6, LABELS, (name, ""))
+    trial = rehearsal.Rehearsal.alone(6, LABELS, (name, ""))
     schedule.rehearse(partial(rehearsal.output, "losses", trial))
     before = {key: value.clone() for key, value in used.named_parameters()}
     schedule.set(0.4)
@@ -82,7 +82,7 @@ def test_a_number_of_a_loss(name, argument, default):
 def test_a_number_of_a_miner(name, argument, default):
     arguments = {argument: {"from": default, "to": other(default), "at": 0.5}}
     _, schedule = scheduled("miners", name, arguments)
-    trial = rehearsal.Trial.alone(6, LABELS, ("", name))
+    trial = rehearsal.Rehearsal.alone(6, LABELS, ("", name))
     schedule.rehearse(partial(rehearsal.output, "miners", trial))
 
 

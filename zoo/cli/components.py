@@ -39,7 +39,7 @@ _LOSS_COLUMNS = {  # by importance, those that do not fit are left out; with an 
 @click.argument(
     "kind",
     required=False,
-    help="losses, miners, samplers, backbones or datasets; all by default.",
+    help="losses, miners, samplers, backbones, datasets or spaces; all by default.",
 )
 @click.option(
     "-a",
@@ -49,7 +49,7 @@ _LOSS_COLUMNS = {  # by importance, those that do not fit are left out; with an 
     help="Also every class of pytorch-metric-learning.",
 )
 def list_(kind: str | None, everything: bool) -> None:
-    """List losses, miners, samplers, backbones and data sets, including those of plugins."""
+    """List components of all kinds, or of one, including those of plugins."""
     console = stdout()
     kinds = registry.KINDS if kind is None else (kind_of(kind),)
     for one in kinds:
@@ -72,7 +72,7 @@ def list_(kind: str | None, everything: bool) -> None:
 
 
 @click.command()
-@click.argument("kind", help="losses, miners, samplers, backbones or datasets.")
+@click.argument("kind", help="losses, miners, samplers, backbones, datasets or spaces.")
 @click.argument("name", required=False, help="A name that `zoo list` shows, or pml.<ClassName>.")
 def show(kind: str, name: str | None) -> None:
     """Show the arguments, paper and documentation of one component."""

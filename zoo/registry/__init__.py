@@ -1,4 +1,4 @@
-"""From names to components: losses, miners, samplers, backbones and data sets.
+"""From names to components: losses, miners, samplers, backbones, data sets and spaces.
 
 - ``components``: the registry itself: tables, plugins, families, ``pml.<ClassName>``
 - ``source``, ``pml``: facts read from a class's source without importing it
