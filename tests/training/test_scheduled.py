@@ -20,6 +20,7 @@ from zoo.training import loop
 from zoo.training.scheduled import Scheduled
 
 SIZES = {"num_classes": 4, "embedding_size": 6, "num_images": 12, "level_sizes": [2, 4]}
+SIZES["space"] = zoo.build("spaces", "hyperbolic")
 LABELS = torch.arange(12) % 4
 SHAPE = "a schedule changes the shape of what it learns; give a fixed value"
 START = r"a schedule changes the start of what it learns \(\w+\), which has no effect later"
