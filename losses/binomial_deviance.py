@@ -23,9 +23,10 @@ class BinomialDevianceLoss(AnchorLoss):
     more. Each pair is independent: whether it is hard does not depend on the others.
 
     Args:
-        alpha: steepness; 2 in the paper.
-        beta: the cosine that separates positives from negatives; 0.5 in the paper.
-        negative_cost: C, how much steeper negatives are; 25 in the paper.
+        alpha: steepness; 2, used by the authors of the histogram loss, as they answered to a
+            question about their code.
+        beta: the cosine that separates positives from negatives; 0.5, from the same source.
+        negative_cost: C, how much steeper negatives are. 25 has no source that could be looked up.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A mean over no
