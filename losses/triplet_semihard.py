@@ -30,7 +30,7 @@ class TripletSemihardLoss(AnchorLoss):
         * if no negative is farther than the positive, the farthest is taken.
 
     Args:
-        margin: in units of D.
+        margin: in units of D; 1 in TensorFlow's code, 0.2 in FaceNet, which squares D as well.
         squared: whether D is the squared distance (0 to 4) or the distance (0 to 2).
 
     Shape:
