@@ -27,7 +27,7 @@ class LiftedStructLoss(Loss):
     gives the same value from a matrix of positive pairs x negative pairs.
 
     Args:
-        margin: m, in units of distance.
+        margin: m, in units of distance; 1 in the authors' code.
 
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. With a gallery (M, d), pairs consist of an
