@@ -27,7 +27,8 @@ class ContrastiveLoss(AnchorLoss):
           negatives than positives, most of them beyond the margin, so each kind has its own mean.
 
     Args:
-        margin: in units of D, which is from 0 to 2.
+        margin: in units of D, which is from 0 to 2; 1 in Caffe's layer, which made the loss common,
+            and in PML. The paper has no value for normalised embeddings.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. Without
