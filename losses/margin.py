@@ -20,21 +20,22 @@ class MarginLoss(Loss):
 
         L = 1/A sum [margin + D_ap - beta]+ + [margin + beta - D_an]+  + nu beta
 
-    where A counts the hinges that are above 0. Use it with PML's miner, as the paper does:
-    ``miner: {name: pml.DistanceWeightedMiner, cutoff: 0.5, nonzero_loss_cutoff: 1.4}``. Without a
-    miner it uses all triplets; as each hinge depends on one pair, every positive pair counts as
-    often as its anchor has negatives, and the reverse, which takes O(N²). pytorch-metric-learning's
-    MarginLoss gives the same value from a list of all triplets. Mined pairs stand for the triplets
-    that they form.
+    where A counts the hinges that are above 0. Use it with its miner, as the paper does:
+    ``miner: distance_weighted``. Without a miner it uses all triplets; as each hinge depends on one
+    pair, every positive pair counts as often as its anchor has negatives, and the reverse, which
+    takes O(N²). pytorch-metric-learning's MarginLoss gives the same value from a list of all
+    triplets. Mined pairs stand for the triplets that they form.
 
     Differs from the paper in:
         * there is one beta; the paper adds one per class and per image.
+        * nu. The authors' code divides this term, too, by A: it is nu / A times the sum of the
+          betas of all triplets, where nu is 0 by default.
 
     Args:
         margin: alpha of the paper; 0.2.
         beta: the boundary, or where it starts; 1.2 in the paper.
         learn_beta: whether beta is learned, as in the paper.
-        nu: weight of the last term, which exists only if beta is learned.
+        nu: weight of the last term, which exists only if beta is learned, see above.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
