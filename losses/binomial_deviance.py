@@ -30,7 +30,7 @@ class BinomialDevianceLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A mean over no
-        pairs is 0, so that a batch of one image gives 0.
+        pairs is 0, so that a batch of one image gives 0. A pair counts as often as it was mined.
 
     Reference:
         Yi, Lei, Li. Deep Metric Learning for Practical Person Re-Identification. ICPR 2014,
@@ -62,4 +62,7 @@ class BinomialDevianceLoss(AnchorLoss):
         g = f if gallery is anchors else unit(gallery)
         above = self.alpha * (f @ g.T - self.beta)
         pull, push = softplus(-above), softplus(self.negative_cost * above)
-        return [Mean.where(positive, pull), Mean.where(negative, push)]
+        return [
+            Mean.where(positive, pull, pairs.positive_times),
+            Mean.where(negative, push, pairs.negative_times),
+        ]

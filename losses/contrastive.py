@@ -32,7 +32,8 @@ class ContrastiveLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. Without
-        positives only the second term remains, without negatives only the first.
+        positives only the second term remains, without negatives only the first. A pair counts as
+        often as it was mined.
 
     Reference:
         Hadsell, Chopra, LeCun. Dimensionality Reduction by Learning an Invariant Mapping. CVPR
@@ -58,4 +59,7 @@ class ContrastiveLoss(AnchorLoss):
         squared = unit_distances(f, f if gallery is anchors else unit(gallery))
         short = (self.margin - safe_sqrt(squared)).clamp_min(0)
         near = negative & (short > 0)
-        return [Mean.where(positive, squared / 2), Mean.where(near, short.square() / 2)]
+        return [
+            Mean.where(positive, squared / 2, pairs.positive_times),
+            Mean.where(near, short.square() / 2, pairs.negative_times),
+        ]

@@ -39,7 +39,8 @@ class MarginLoss(Loss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives has no triplets, and gives 0 unless nu is above 0.
+        without positives or without negatives has no triplets, and gives 0 unless nu is above 0. A
+        triplet counts as often as it was mined; mined pairs count as often as they form triplets.
 
     Reference:
         Wu, Manmatha, Smola, Krähenbühl. Sampling Matters in Deep Embedding Learning. ICCV 2017,
@@ -93,12 +94,8 @@ def _times(
     ref_labels: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return in how many triplets each pair is the positive pair, and the negative one; (N, M)."""
-    if indices_tuple is not None and len(indices_tuple) == 3:
-        anchors, *others = indices_tuple
-        one = embeddings.new_ones(len(anchors))
-        none = embeddings.new_zeros(len(embeddings), len(ref_emb))
-        positive, negative = (none.index_put((anchors, b), one, accumulate=True) for b in others)
-        return positive, negative
     pairs = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-    positive, negative = (mask.to(embeddings.dtype) for mask in pairs)
+    positive, negative = pairs.times(embeddings.dtype)
+    if indices_tuple is not None and len(indices_tuple) == 3:
+        return positive, negative
     return positive * negative.sum(1, keepdim=True), negative * positive.sum(1, keepdim=True)

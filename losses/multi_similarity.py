@@ -35,7 +35,8 @@ class MultiSimilarityLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. Without
-        positives only the second term remains, without negatives only the first.
+        positives only the second term remains, without negatives only the first. The positives and
+        the negatives of an anchor are sets: a pair that was mined more than once counts once.
 
     Reference:
         Wang, Han, Huang, Dong, Scott. Multi-Similarity Loss with General Pair Weighting for Deep

@@ -54,7 +54,8 @@ class RLLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A query
-        without any image in P* or Q* has 0 for that term, and counts in the mean.
+        without any image in P* or Q* has 0 for that term, and counts in the mean. The positives and
+        the negatives of an anchor are sets: a pair that was mined more than once counts once.
 
     Reference:
         Wang, Hua, Kodirov, Hu, Garnier, Robertson. Ranked List Loss for Deep Metric Learning.
