@@ -247,8 +247,30 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 
 def unit_distances(f: Tensor, g: Tensor) -> Tensor:
-    """Return squared Euclidean distances (N, M) of unit rows, ``2 - 2 f . g``, from 0 to 4."""
-    return torch.addmm(f.new_full((), 2.0), f, g.T, alpha=-2).clamp_min(0)
+    """Return squared Euclidean distances (N, M) of unit rows, ``2 - 2 f . g``, from 0 to 4.
+
+    They are computed about the mean of g, on which they do not depend: if all rows are near each
+    other, ``2 - 2 f . g`` is rounding in float32, at distances below 1e-3 nothing else. A row of
+    zeros is at 2 from all rows, as by the formula.
+    """
+    origin = g.detach().mean(0)
+    x = _Rows.about(origin, f)
+    y = x if f is g else _Rows.about(origin, g)
+    squares = x.squares[:, None] + y.squares
+    return torch.addmm(squares, x.rows, y.rows.T, alpha=-2).clamp_min(0)
+
+
+class _Rows(NamedTuple):
+    """Rows about an origin, and the squares of their lengths; 1 is added to those of zero rows."""
+
+    rows: Tensor
+    squares: Tensor
+
+    @classmethod
+    def about(cls, origin: Tensor, f: Tensor) -> _Rows:
+        rows = f - origin
+        zero = f.detach().square().sum(1) < 0.5  # a unit row has 1
+        return cls(rows, rows.square().sum(1) + zero)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._shared import Loss, masks, unit
+from ._shared import Loss, masks, unit, unit_distances
 
 
 class HistogramLoss(Loss):
@@ -67,8 +67,8 @@ class HistogramLoss(Loss):
         pairs = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         positive, negative = pairs.times(embeddings.dtype)
         f = unit(embeddings)
-        cosines = (f @ (f if ref_emb is embeddings else unit(ref_emb)).T).clamp(-1, 1)
-        place = (cosines + 1) * (self.n_bins / 2)
+        squared = unit_distances(f, f if ref_emb is embeddings else unit(ref_emb)).clamp_max(4)
+        place = self.n_bins - squared * (self.n_bins / 4)  # a cosine is 1 - squared / 2
         return (self._counted(place, negative) * self._counted(place, positive).cumsum(0)).sum()
 
     def _counted(self, place: Tensor, times: Tensor) -> Tensor:
