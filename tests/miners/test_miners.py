@@ -271,6 +271,16 @@ def test_odd_batches_give_nothing_and_losses_take_that(name, sizes):
         assert torch.isfinite(value)
 
 
+def test_near_a_collapse_float32_mines_what_float64_mines():
+    """By 2 - 2 cosine in float32, many of the hardest pairs would be others."""
+    x, y = make([4] * 10, dim=16)
+    x = F.normalize(torch.ones(16), dim=0) + 2e-5 * x
+    hdc = zoo.build("miners", "hdc")
+    low, high = (as_set(*hdc(z, y)[:2]) for z in (x, x.double()))
+    assert len(high) == 60
+    assert len(low ^ high) <= 6
+
+
 @pytest.mark.parametrize("name", MINERS)
 @pytest.mark.parametrize("x", [torch.ones(8, 4), torch.zeros(8, 4), torch.eye(4).repeat(2, 1)])
 def test_equal_embeddings_do_no_harm(name, x):
