@@ -40,7 +40,7 @@ class SNRLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without any pairs has only the last term.
+        without any pairs has only the last term. A pair counts as often as it was mined.
 
     Reference:
         Yuan, Deng, Tang, Tang, Chen. Signal-to-Noise Ratio: A Robust Distance Metric for Deep
@@ -78,4 +78,8 @@ class SNRLoss(AnchorLoss):
         short = (self.margin - distance).clamp_min(0)
         positive, near = positive & varies, negative & varies & (short > 0)
         sums = self.zero_mean_weight * anchors.sum(1).abs()
-        return [Mean.where(positive, distance), Mean.where(near, short), Mean.of(sums)]
+        return [
+            Mean.where(positive, distance, pairs.positive_times),
+            Mean.where(near, short, pairs.negative_times),
+            Mean.of(sums),
+        ]

@@ -27,16 +27,20 @@ class SphereFaceLoss(CosineClassifier):
 
     psi is a polynomial of the cosine, so that its gradient is finite at all angles.
 
-    Differs from the paper in:
-        * the paper's code starts near the plain softmax: psi is replaced by
-          (lambda cos t + psi) / (1 + lambda), lambda falling from 1000 to 5. Here ``softening`` is
-          lambda for the whole run; by default 0, the loss as the paper writes it.
+    Differs from the authors' code in:
+        * ``softening``. Their code starts near the plain softmax: psi is replaced by
+          (lambda cos t + psi) / (1 + lambda), lambda being max(5, 1000 / (1 + 0.12 i)) in iteration
+          i, which reaches 5 after 6 % of the 28,000 iterations. Here ``softening`` is lambda. The
+          default, 0, is the formula in the paper and the hardest case, which their code never
+          reaches. To follow it in a config, write ``softening: 5``, or all of it as
+          ``softening: {from: 1000, to: 5, until: 0.06, shape: geometric}``.
+        * the gradient, which is that of the formula; their code normalises the two parts of it.
 
     Args:
         num_classes: C, the classes of the training data.
         embedding_size: d.
         margin: m, a whole number; 4 in the paper.
-        softening: lambda, see above.
+        softening: lambda, see above; 0 in the paper's formula, at least 5 in the authors' code.
 
     Shape:
         embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only

@@ -34,7 +34,8 @@ class SupConLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives gives 0.
+        without positives or without negatives gives 0. The positives and the negatives of an anchor
+        are sets: a pair that was mined more than once counts once.
 
     Reference:
         Khosla, Teterwak, Wang, Sarna, Tian, Isola, Maschinot, Liu, Krishnan. Supervised Contrastive
