@@ -38,6 +38,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "proxy_nca": "zoo.losses.proxy_nca:ProxyNCALoss",
         "rll": "zoo.losses.rll:RLLoss",
         "scalable_nca": "zoo.losses.scalable_nca:ScalableNCALoss",
+        "smooth_ap": "zoo.losses.smooth_ap:SmoothAPLoss",
         "snr": "zoo.losses.snr:SNRLoss",
         "soft_triple": "zoo.losses.soft_triple:SoftTripleLoss",
         "spectral_clust": "zoo.losses.spectral_clust:SpectralClustLoss",
