@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
 from ._shared import Masks
 
 _BLOCK_ELEMENTS = 1 << 22  # anchors x positives x gallery in a block: 16 MB for each temporary
+
+_Step = Callable[[Tensor], Tensor]
 
 
 class Above(NamedTuple):
@@ -32,8 +33,8 @@ class Above(NamedTuple):
 def above(
     scores: Tensor,
     pairs: Masks,
-    step: Callable[[Tensor], Tensor],
-    step_to_negatives: Callable[[Tensor], Tensor] | None = None,
+    step: _Step,
+    step_to_negatives: _Step | None = None,
 ) -> Above:
     """Count the images above each positive p of an anchor a, softly.
 
@@ -51,14 +52,9 @@ def above(
     # The positives first. Each place is a column of its own, so that no gradient is added twice.
     order = pairs.positive.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :places]
     valid = torch.arange(places, device=scores.device) < pairs.positive.sum(1, keepdim=True)
-    rows = max(1, _BLOCK_ELEMENTS // (places * scores.shape[1]))
-    count = partial(_count, step, step_to_negatives or step)
-    counted = [
-        checkpoint(count, *block, use_reentrant=False, preserve_rng_state=False)
-        for block in zip(*(torch.split(x, rows) for x in (scores, order, *pairs)), strict=True)
-    ]
-    positives, negatives = (torch.cat(part) for part in zip(*counted, strict=True))
-    return Above(torch.where(valid, positives, 0), torch.where(valid, negatives, 0), valid)
+    counted = _Counted.apply(scores, order, *pairs, step, step_to_negatives or step)
+    positives, negatives = (torch.where(valid, part, 0) for part in counted)
+    return Above(positives, negatives, valid)
 
 
 def most_positives(positive: Tensor) -> int:
@@ -71,16 +67,53 @@ def most_positives(positive: Tensor) -> int:
     return positive.shape[1]
 
 
+class _Counted(torch.autograd.Function):
+    """What :func:`_count` gives, in blocks of anchors, computed once more for the gradient.
+
+    torch.utils.checkpoint does the same, but its first call imports all of torch.compile: 1.5 s.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        order: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        step: _Step,
+        step_to_negatives: _Step,
+    ) -> tuple[Tensor, Tensor]:
+        given = (scores, order, positive, negative)
+        ctx.save_for_backward(*given)
+        ctx.steps = (step, step_to_negatives)
+        counted = [_count(ctx.steps, *block) for block in _blocks(*given)]
+        positives, negatives = (torch.cat(part) for part in zip(*counted, strict=True))
+        return positives, negatives
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        parts: list[Tensor] = []
+        for scores, *block, to_positives, to_negatives in _blocks(*ctx.saved_tensors, *gradients):
+            with torch.enable_grad():
+                x = scores.detach().requires_grad_()
+                positives, negatives = _count(ctx.steps, x, *block)
+                total = (positives * to_positives + negatives * to_negatives).sum()
+            parts += torch.autograd.grad(total, x)
+        return torch.cat(parts), *[None] * 5
+
+
+def _blocks(scores: Tensor, order: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the same rows of all tensors, few enough for :func:`_count`."""
+    rows = max(1, _BLOCK_ELEMENTS // (order.shape[1] * scores.shape[1]))
+    return zip(*(torch.split(x, rows) for x in (scores, order, *others)), strict=True)
+
+
 def _count(
-    step: Callable[[Tensor], Tensor],
-    step_to_negatives: Callable[[Tensor], Tensor],
-    scores: Tensor,
-    order: Tensor,
-    positive: Tensor,
-    negative: Tensor,
+    steps: tuple[_Step, _Step], scores: Tensor, order: Tensor, positive: Tensor, negative: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return for a block of anchors the numbers of positives and of negatives (n, K) above."""
     gap = scores[:, None] - scores.gather(1, order)[:, :, None]
     others = positive[:, None].repeat(1, order.shape[1], 1).scatter_(2, order[:, :, None], False)
-    positives = torch.where(others, step(gap), 0).sum(2)
-    return positives, torch.where(negative[:, None], step_to_negatives(gap), 0).sum(2)
+    positives = torch.where(others, steps[0](gap), 0).sum(2)
+    return positives, torch.where(negative[:, None], steps[1](gap), 0).sum(2)
