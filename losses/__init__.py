@@ -37,6 +37,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "proxy_anchor": "zoo.losses.proxy_anchor:ProxyAnchorLoss",
         "proxy_nca": "zoo.losses.proxy_nca:ProxyNCALoss",
         "rll": "zoo.losses.rll:RLLoss",
+        "roadmap": "zoo.losses.roadmap:ROADMAPLoss",
         "scalable_nca": "zoo.losses.scalable_nca:ScalableNCALoss",
         "smooth_ap": "zoo.losses.smooth_ap:SmoothAPLoss",
         "snr": "zoo.losses.snr:SNRLoss",
