@@ -36,6 +36,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "prototypical": "zoo.losses.prototypical:PrototypicalLoss",
         "proxy_anchor": "zoo.losses.proxy_anchor:ProxyAnchorLoss",
         "proxy_nca": "zoo.losses.proxy_nca:ProxyNCALoss",
+        "recall_surrogate": "zoo.losses.recall_surrogate:RecallSurrogateLoss",
         "rll": "zoo.losses.rll:RLLoss",
         "roadmap": "zoo.losses.roadmap:ROADMAPLoss",
         "scalable_nca": "zoo.losses.scalable_nca:ScalableNCALoss",
