@@ -13,6 +13,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "angular": "zoo.losses.angular:AngularLoss",
         "arcface": "zoo.losses.arcface:ArcFaceLoss",
         "binomial_deviance": "zoo.losses.binomial_deviance:BinomialDevianceLoss",
+        "blackbox_ap": "zoo.losses.blackbox_ap:BlackboxAPLoss",
         "cce": "zoo.losses.cce:CCELoss",
         "center": "zoo.losses.center:CenterLoss",
         "circle": "zoo.losses.circle:CircleLoss",
