@@ -26,6 +26,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "ice": "zoo.losses.ice:ICELoss",
         "lifted_struct": "zoo.losses.lifted_struct:LiftedStructLoss",
         "log_ratio": "zoo.losses.log_ratio:LogRatioLoss",
+        "map_dlm": "zoo.losses.map_dlm:MAPDLMLoss",
         "map_ssvm": "zoo.losses.map_ssvm:MAPSSVMLoss",
         "margin": "zoo.losses.margin:MarginLoss",
         "matching_net": "zoo.losses.matching_net:MatchingNetLoss",
