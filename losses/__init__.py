@@ -31,6 +31,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "margin": "zoo.losses.margin:MarginLoss",
         "matching_net": "zoo.losses.matching_net:MatchingNetLoss",
         "multi_similarity": "zoo.losses.multi_similarity:MultiSimilarityLoss",
+        "multibatch": "zoo.losses.multibatch:MultibatchLoss",
         "nca": "zoo.losses.nca:NCALoss",
         "normface": "zoo.losses.normface:NormFaceLoss",
         "npair_mc": "zoo.losses.npair_mc:NPairMCLoss",
