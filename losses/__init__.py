@@ -43,6 +43,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "spectral_clust": "zoo.losses.spectral_clust:SpectralClustLoss",
         "sphereface": "zoo.losses.sphereface:SphereFaceLoss",
         "struct_clust": "zoo.losses.struct_clust:StructClustLoss",
+        "subcenter_arcface": "zoo.losses.subcenter_arcface:SubCenterArcFaceLoss",
         "supcon": "zoo.losses.supcon:SupConLoss",
         "tadam": "zoo.losses.tadam:TADAMLoss",
         "triplet_semihard": "zoo.losses.triplet_semihard:TripletSemihardLoss",
