@@ -19,6 +19,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "circle": "zoo.losses.circle:CircleLoss",
         "contrastive": "zoo.losses.contrastive:ContrastiveLoss",
         "cosface": "zoo.losses.cosface:CosFaceLoss",
+        "curricularface": "zoo.losses.curricularface:CurricularFaceLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
