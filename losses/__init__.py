@@ -27,6 +27,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "ice": "zoo.losses.ice:ICELoss",
         "lifted_struct": "zoo.losses.lifted_struct:LiftedStructLoss",
         "log_ratio": "zoo.losses.log_ratio:LogRatioLoss",
+        "magface": "zoo.losses.magface:MagFaceLoss",
         "margin": "zoo.losses.margin:MarginLoss",
         "matching_net": "zoo.losses.matching_net:MatchingNetLoss",
         "multi_similarity": "zoo.losses.multi_similarity:MultiSimilarityLoss",

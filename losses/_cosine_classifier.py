@@ -57,6 +57,13 @@ def add_angle(cosine: Tensor, margin: Tensor | float) -> Tensor:
     return torch.where(cosine >= -m.cos(), moved, cosine - m * m.sin())
 
 
+def lengths(embeddings: Tensor) -> Tensor:
+    """Return the norms (N, 1), with derivative 0 at 0, where a norm has none."""
+    nonzero = (embeddings != 0).any(1, keepdim=True)
+    norms: Tensor = torch.where(nonzero, embeddings, 1).norm(dim=1, keepdim=True)
+    return norms * nonzero
+
+
 class PMLClassifier(PMLLoss):
     """A loss of PML that has weights for each class and uses only cosines.
 
