@@ -10,6 +10,7 @@ if __name__ != "zoo.losses":
 BUILTIN: dict[str, dict[str, str]] = {
     "losses": {
         "adacos": "zoo.losses.adacos:AdaCosLoss",
+        "adaface": "zoo.losses.adaface:AdaFaceLoss",
         "am_softmax": "zoo.losses.am_softmax:AMSoftmaxLoss",
         "angular": "zoo.losses.angular:AngularLoss",
         "arcface": "zoo.losses.arcface:ArcFaceLoss",
