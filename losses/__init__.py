@@ -26,6 +26,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
         "ice": "zoo.losses.ice:ICELoss",
+        "l_softmax": "zoo.losses.l_softmax:LSoftmaxLoss",
         "lifted_struct": "zoo.losses.lifted_struct:LiftedStructLoss",
         "log_ratio": "zoo.losses.log_ratio:LogRatioLoss",
         "magface": "zoo.losses.magface:MagFaceLoss",
