@@ -41,6 +41,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "prototypical": "zoo.losses.prototypical:PrototypicalLoss",
         "proxy_anchor": "zoo.losses.proxy_anchor:ProxyAnchorLoss",
         "proxy_nca": "zoo.losses.proxy_nca:ProxyNCALoss",
+        "proxy_nca_pp": "zoo.losses.proxy_nca_pp:ProxyNCAPPLoss",
         "rll": "zoo.losses.rll:RLLoss",
         "scalable_nca": "zoo.losses.scalable_nca:ScalableNCALoss",
         "snr": "zoo.losses.snr:SNRLoss",
