@@ -25,6 +25,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
+        "hyperspherical_prototypes": "zoo.losses.hyperspherical_prototypes:HyperPrototypesLoss",
         "ice": "zoo.losses.ice:ICELoss",
         "l_softmax": "zoo.losses.l_softmax:LSoftmaxLoss",
         "lifted_struct": "zoo.losses.lifted_struct:LiftedStructLoss",
