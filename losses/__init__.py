@@ -22,6 +22,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "cosface": "zoo.losses.cosface:CosFaceLoss",
         "curricularface": "zoo.losses.curricularface:CurricularFaceLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
+        "energy": "zoo.losses.energy:EnergyLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
