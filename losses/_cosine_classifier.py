@@ -11,11 +11,13 @@ from torch.func import functional_call
 
 from ._adapter import PMLLoss
 from ._classes import check_classes
-from ._shared import Loss, OfImages, unit
+from ._shared import Loss, OfImages, safe_sqrt, unit
 
 
-class CosineClassifier(OfImages, Loss):
+class CosineWeights(Loss):
     """A loss on the cosines of embeddings and learned weights, one weight for each class.
+
+    It may depend on the batch as a whole; :class:`CosineClassifier` does not.
 
     Args:
         num_classes: C, the classes of the training data.
@@ -38,6 +40,28 @@ class CosineClassifier(OfImages, Loss):
         check_classes(labels, self.num_classes)
         weight = unit(self.weight.to(embeddings.dtype))
         return unit(embeddings) @ weight.T, labels.long()
+
+
+class CosineClassifier(OfImages, CosineWeights):
+    """A mean over the images of a loss on their cosines, so that several processes can share it."""
+
+
+def add_angle(cosine: Tensor, margin: Tensor | float) -> Tensor:
+    """Return cos(t + m) of cosines cos t and margins m in radians, at most 90 degrees.
+
+    Beyond t = pi - m, where it would rise again, it is replaced by cos t - m sin m. No angle is
+    computed: cos(t + m) = cos t cos m - sin t sin m, where sin t has derivative 0 at t = 0.
+    """
+    m = margin if isinstance(margin, Tensor) else cosine.new_full((), margin)
+    moved = cosine * m.cos() - safe_sqrt(1 - cosine.square()) * m.sin()
+    return torch.where(cosine >= -m.cos(), moved, cosine - m * m.sin())
+
+
+def lengths(embeddings: Tensor) -> Tensor:
+    """Return the norms (N, 1), with derivative 0 at 0, where a norm has none."""
+    nonzero = (embeddings != 0).any(1, keepdim=True)
+    norms: Tensor = torch.where(nonzero, embeddings, 1).norm(dim=1, keepdim=True)
+    return norms * nonzero
 
 
 class PMLClassifier(PMLLoss):

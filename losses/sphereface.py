@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._cosine_classifier import CosineClassifier
+from ._cosine_classifier import CosineClassifier, lengths
 from ._require import require_not_negative
 
 
@@ -83,10 +83,11 @@ class SphereFaceLoss(CosineClassifier):
         cosine = cosines.gather(1, own)
         share = 1 / (1 + self.softening)
         moved = (1 - share) * cosine + share * self._psi(cosine)
-        # |x|, with derivative 0 at 0, where it has none; an embedding of 0 has logits 0.
-        nonzero = (embeddings != 0).any(1, keepdim=True)
-        norms = torch.where(nonzero, embeddings, 1).norm(dim=1, keepdim=True) * nonzero
-        return F.cross_entropy(norms * cosines.scatter(1, own, moved), targets)
+        return F.cross_entropy(self._lengths(embeddings) * cosines.scatter(1, own, moved), targets)
+
+    def _lengths(self, embeddings: Tensor) -> Tensor:
+        """Return what the cosines are multiplied by, here |x|; an embedding of 0 has logits 0."""
+        return lengths(embeddings)
 
     def _psi(self, cosine: Tensor) -> Tensor:
         """Return (-1)^k cos(m t) - 2k; cos(n t) is 2 cos t cos((n-1) t) - cos((n-2) t)."""

@@ -7,7 +7,10 @@ import torch
 
 from zoo import registry
 
-REQUIRED = {"struct_clust": {"gamma": 1.0}}  # arguments without a default
+REQUIRED = {  # arguments without a default
+    "energy": {"loss": "normface"},
+    "struct_clust": {"gamma": 1.0},
+}
 
 
 @pytest.fixture
