@@ -29,6 +29,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
 
     Attributes:
         paper: authors, year and title.
+        related: names of components that a reader may want to see next, "nca, ntxent".
         kind: what it uses: pairs, triplets, whole lists, one proxy per class, a classifier's
             weights, or a clustering.
         cost: time in N, the images of a batch, and C, the classes of the data set.
@@ -41,6 +42,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
     """
 
     paper: ClassVar[str] = ""
+    related: ClassVar[str] = ""
     kind: ClassVar[Literal["pair", "triplet", "list", "proxy", "classifier", "clustering"]] = "pair"
     cost: ClassVar[str] = "N²"
     sampler: ClassVar[str] = "m_per_class"

@@ -53,6 +53,10 @@ class AdaCosLoss(CosineWeights):
         "Zhang et al. 2019, AdaCos: Adaptively Scaling Cosine Logits for Effectively Learning "
         "Deep Face Representations"
     )
+    related = "normface"
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(self, num_classes: int, embedding_size: int, dynamic: bool = True) -> None:
         super().__init__(num_classes, embedding_size)

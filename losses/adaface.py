@@ -62,6 +62,10 @@ class AdaFaceLoss(CosineWeights):
     """
 
     paper: ClassVar[str] = "Kim et al. 2022, AdaFace: Quality Adaptive Margin for Face Recognition"
+    related = "magface, arcface"
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
     normalises = False
 
     def __init__(

@@ -38,6 +38,7 @@ class AMSoftmaxLoss(OfImages, PMLClassifier):
     """
 
     paper: ClassVar[str] = "Wang et al. 2018, Additive Margin Softmax for Face Verification"
+    related = "cosface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

@@ -44,6 +44,7 @@ class AngularLoss(Loss):
     """
 
     paper: ClassVar[str] = "Wang et al. 2017, Deep Metric Learning with Angular Loss"
+    related = "npair_mc"
     sampler = "m_per_class"
     kind = "triplet"
     cost = "N³"

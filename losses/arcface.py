@@ -49,6 +49,7 @@ class ArcFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Deng et al. 2019, ArcFace: Additive Angular Margin Loss for Deep Face Recognition"
     )
+    related = "cosface, sphereface, subcenter_arcface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

@@ -40,6 +40,7 @@ class BinomialDevianceLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Yi et al. 2014, Deep Metric Learning for Practical Person Re-Identification"
     )
+    related = "multi_similarity"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

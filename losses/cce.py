@@ -36,6 +36,7 @@ class CCELoss(Loss):
     """
 
     paper: ClassVar[str] = "Law et al. 2017, Deep Spectral Clustering Learning (as a baseline)"
+    related = "normface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

@@ -44,6 +44,7 @@ class CenterLoss(Loss):
     paper: ClassVar[str] = (
         "Wen et al. 2016, A Discriminative Feature Learning Approach for Deep Face Recognition"
     )
+    related = "cce"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

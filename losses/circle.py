@@ -48,6 +48,7 @@ class CircleLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Sun et al. 2020, Circle Loss: A Unified Perspective of Pair Similarity Optimization"
     )
+    related = "multi_similarity, am_softmax"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

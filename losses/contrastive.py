@@ -43,6 +43,7 @@ class ContrastiveLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Hadsell et al. 2006, Dimensionality Reduction by Learning an Invariant Mapping"
     )
+    related = "margin, lifted_struct"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

@@ -40,6 +40,7 @@ class CosFaceLoss(OfImages, PMLClassifier):
     paper: ClassVar[str] = (
         "Wang et al. 2018, CosFace: Large Margin Cosine Loss for Deep Face Recognition"
     )
+    related = "am_softmax, arcface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

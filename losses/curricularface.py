@@ -55,6 +55,10 @@ class CurricularFaceLoss(CosineWeights):
         "Huang et al. 2020, CurricularFace: Adaptive Curriculum Learning Loss for Deep Face "
         "Recognition"
     )
+    related = "arcface"
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(
         self,

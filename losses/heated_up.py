@@ -48,6 +48,7 @@ class HeatedUpLoss(OfImages, PMLClassifier):
     """
 
     paper: ClassVar[str] = "Zhang et al. 2018, Heated-Up Softmax Embedding"
+    related = "normface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

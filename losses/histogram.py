@@ -42,6 +42,7 @@ class HistogramLoss(Loss):
     """
 
     paper: ClassVar[str] = "Ustinova & Lempitsky 2016, Learning Deep Embeddings with Histogram Loss"
+    related = "fastap"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

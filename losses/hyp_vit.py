@@ -46,6 +46,7 @@ class HypViTLoss(SpaceLoss):
         "Ermolov et al. 2022, Hyperbolic Vision Transformers: Combining Improvements in Metric "
         "Learning"
     )
+    related = "lorentz, ntxent"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

@@ -59,6 +59,7 @@ class HyperPrototypesLoss(OfImages, Loss):
     """
 
     paper: ClassVar[str] = "Mettes et al. 2019, Hyperspherical Prototype Networks"
+    related = "energy"
     kind = "proxy"
     cost = "N"
     sampler = "shuffle"

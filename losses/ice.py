@@ -64,6 +64,7 @@ class ICELoss(Loss):
     """
 
     paper: ClassVar[str] = "Wang et al. 2019, Instance Cross Entropy for Deep Metric Learning"
+    related = "ntxent, nca, rll"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

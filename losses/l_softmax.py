@@ -48,6 +48,9 @@ class LSoftmaxLoss(SphereFaceLoss):
     paper: ClassVar[str] = (
         "Liu et al. 2016, Large-Margin Softmax Loss for Convolutional Neural Networks"
     )
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
 
     def __init__(
         self, num_classes: int, embedding_size: int, margin: int = 4, softening: float = 0.0

@@ -44,6 +44,7 @@ class LiftedStructLoss(Loss):
     paper: ClassVar[str] = (
         "Song et al. 2016, Deep Metric Learning via Lifted Structured Feature Embedding"
     )
+    related = "npair_mc"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

@@ -58,6 +58,10 @@ class MagFaceLoss(CosineClassifier):
         "Meng et al. 2021, MagFace: A Universal Representation for Face Recognition and Quality "
         "Assessment"
     )
+    related = "arcface"
+    kind = "classifier"
+    cost = "N C"
+    sampler = "shuffle"
     normalises = False
 
     def __init__(

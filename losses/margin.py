@@ -48,6 +48,7 @@ class MarginLoss(Loss):
     """
 
     paper: ClassVar[str] = "Wu et al. 2017, Sampling Matters in Deep Embedding Learning"
+    related = "distance_weighted, contrastive"
     cost = "N²"
     sampler = "m_per_class"
     kind = "triplet"

@@ -46,6 +46,7 @@ class MatchingNetLoss(Loss):
     """
 
     paper: ClassVar[str] = "Vinyals et al. 2016, Matching Networks for One Shot Learning"
+    related = "prototypical, nca"
     cost = "N²"
     sampler = "m_per_class"
     kind = "list"

@@ -47,6 +47,7 @@ class MultiSimilarityLoss(AnchorLoss):
         "Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting for Deep Metric "
         "Learning"
     )
+    related = "binomial_deviance, circle"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

@@ -47,6 +47,7 @@ class NCALoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Goldberger et al. 2004, Neighbourhood Components Analysis"
+    related = "scalable_nca, matching_net"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

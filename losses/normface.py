@@ -43,6 +43,7 @@ class NormFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Wang et al. 2017, NormFace: L2 Hypersphere Embedding for Face Verification"
     )
+    related = "heated_up, cosface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

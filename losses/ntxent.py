@@ -47,6 +47,7 @@ class NTXentLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
     )
+    related = "npair_mc, supcon"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

@@ -66,6 +66,7 @@ class OSMCAALoss(Loss):
     paper: ClassVar[str] = (
         "Wang et al. 2019, Deep Metric Learning by Online Soft Mining and Class-Aware Attention"
     )
+    related = "contrastive"
     kind = "pair"
     sampler = "m_per_class"
     cost = "N² + N C"

@@ -48,6 +48,7 @@ class ProxyNCALoss(OfImages, Loss):
     paper: ClassVar[str] = (
         "Movshovitz-Attias et al. 2017, No Fuss Distance Metric Learning using Proxies"
     )
+    related = "proxy_anchor, proxy_nca_pp, nca"
     kind = "proxy"
     cost = "N C"
     sampler = "shuffle"

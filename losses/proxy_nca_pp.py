@@ -45,6 +45,9 @@ class ProxyNCAPPLoss(ProxyNCALoss):
         "Teh et al. 2020, ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component "
         "Analysis"
     )
+    related = "proxy_nca"
+    kind = "proxy"
+    cost = "N C"
     sampler = "m_per_class"
 
     def __init__(self, num_classes: int, embedding_size: int, scale: float = 9.0) -> None:

@@ -63,6 +63,7 @@ class RLLoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Wang et al. 2019, Ranked List Loss for Deep Metric Learning"
+    related = "margin, ice"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

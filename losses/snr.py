@@ -50,6 +50,7 @@ class SNRLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Yuan et al. 2019, Signal-to-Noise Ratio: A Robust Distance Metric for Deep Metric Learning"
     )
+    related = "lifted_struct"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

@@ -52,6 +52,7 @@ class SoftTripleLoss(OfImages, Loss):
     paper: ClassVar[str] = (
         "Qian et al. 2019, SoftTriple Loss: Deep Metric Learning Without Triplet Sampling"
     )
+    related = "proxy_nca, normface"
     kind = "proxy"
     cost = "N C"
     sampler = "shuffle"

@@ -54,6 +54,7 @@ class SphereFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Liu et al. 2017, SphereFace: Deep Hypersphere Embedding for Face Recognition"
     )
+    related = "l_softmax"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

@@ -54,6 +54,7 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
         "Deng et al. 2020, Sub-center ArcFace: Boosting Face Recognition by Large-scale Noisy "
         "Web Faces"
     )
+    related = "soft_triple"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"
@@ -75,5 +76,5 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
         """Return the cosines (N, C) to the nearest centre of each class, and the labels."""
         check_classes(labels, self.num_classes)
         centers = unit(self.weight.to(embeddings.dtype).flatten(0, 1))
-        cosines = (unit(embeddings) @ centers.T).unflatten(1, self.weight.shape[:2])
+        cosines = torch.unflatten(unit(embeddings) @ centers.T, 1, self.weight.shape[:2])
         return cosines.amax(2), labels.long()

@@ -43,6 +43,7 @@ class SupConLoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Khosla et al. 2020, Supervised Contrastive Learning"
+    related = "ntxent"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

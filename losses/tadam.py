@@ -53,6 +53,7 @@ class TADAMLoss(Loss):
     paper: ClassVar[str] = (
         "Oreshkin et al. 2018, TADAM: Task Dependent Adaptive Metric for Improved Few-shot Learning"
     )
+    related = "prototypical"
     cost = "N²"
     sampler = "m_per_class"
     kind = "list"

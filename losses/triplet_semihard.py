@@ -44,6 +44,7 @@ class TripletSemihardLoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Schroff et al. 2015, FaceNet: A Unified Embedding for Face Recognition"
+    related = "margin, lifted_struct"
     kind = "triplet"
     cost = "N² log N"
     sampler = "m_per_class"
