@@ -44,6 +44,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "rll": "zoo.losses.rll:RLLoss",
         "roadmap": "zoo.losses.roadmap:ROADMAPLoss",
         "scalable_nca": "zoo.losses.scalable_nca:ScalableNCALoss",
+        "siglip": "zoo.losses.siglip:SigLIPLoss",
         "smooth_ap": "zoo.losses.smooth_ap:SmoothAPLoss",
         "snr": "zoo.losses.snr:SNRLoss",
         "soft_triple": "zoo.losses.soft_triple:SoftTripleLoss",
