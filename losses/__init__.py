@@ -53,6 +53,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "struct_clust": "zoo.losses.struct_clust:StructClustLoss",
         "supcon": "zoo.losses.supcon:SupConLoss",
         "tadam": "zoo.losses.tadam:TADAMLoss",
+        "tcm": "zoo.losses.tcm:TCMLoss",
         "triplet_semihard": "zoo.losses.triplet_semihard:TripletSemihardLoss",
     },
 }

@@ -32,7 +32,7 @@ WAITING = {
     "npair_mc": "PML lists the pairs",
 }
 """Losses that make the host wait, and why."""
-ARGUMENTS = {"struct_clust": {"gamma": 10}}
+ARGUMENTS = {"struct_clust": {"gamma": 10}, "tcm": {"loss": "contrastive"}}
 LOSSES = [name for name in zoo.names("losses") if not name.startswith("pml.")]
 
 
@@ -77,7 +77,7 @@ def take_steps(device, free, *settings, loss="ice", precision="fp32", **argument
 @without_numbers
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss not in WAITING])
 def test_a_step_waits_for_nothing(device, loss):
-    trainer = take_steps(device, 2, loss=loss)
+    trainer = take_steps(device, 2, loss=loss, **ARGUMENTS.get(loss, {}))
     if device == GPU:
         trainer.check()
         trainer.check_weights()

@@ -7,7 +7,8 @@ import torch
 
 from zoo import registry
 
-REQUIRED = {"struct_clust": {"gamma": 1.0}}  # arguments without a default
+# Arguments without a default
+REQUIRED = {"struct_clust": {"gamma": 1.0}, "tcm": {"loss": "contrastive"}}
 
 
 @pytest.fixture
