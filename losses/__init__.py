@@ -54,6 +54,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "rll": "zoo.losses.rll:RLLoss",
         "roadmap": "zoo.losses.roadmap:ROADMAPLoss",
         "scalable_nca": "zoo.losses.scalable_nca:ScalableNCALoss",
+        "siglip": "zoo.losses.siglip:SigLIPLoss",
         "smooth_ap": "zoo.losses.smooth_ap:SmoothAPLoss",
         "snr": "zoo.losses.snr:SNRLoss",
         "soft_triple": "zoo.losses.soft_triple:SoftTripleLoss",
@@ -63,6 +64,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "subcenter_arcface": "zoo.losses.subcenter_arcface:SubCenterArcFaceLoss",
         "supcon": "zoo.losses.supcon:SupConLoss",
         "tadam": "zoo.losses.tadam:TADAMLoss",
+        "tcm": "zoo.losses.tcm:TCMLoss",
         "triplet_semihard": "zoo.losses.triplet_semihard:TripletSemihardLoss",
     },
 }

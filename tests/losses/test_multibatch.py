@@ -71,7 +71,7 @@ def test_one_image_gives_zero_with_a_graph(build_loss, derive):
 def test_the_threshold_is_saved(build_loss):
     loss, other = build_loss("multibatch", theta=5.0), build_loss("multibatch")
     other.load_state_dict(loss.state_dict())
-    assert float(other.theta) == 5
+    assert other.theta == 5
 
 
 def test_a_threshold_of_0_is_refused(build_loss):
