@@ -18,6 +18,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "cce": "zoo.losses.cce:CCELoss",
         "center": "zoo.losses.center:CenterLoss",
         "circle": "zoo.losses.circle:CircleLoss",
+        "confidence_penalty": "zoo.losses.confidence_penalty:ConfidencePenaltyLoss",
         "contrastive": "zoo.losses.contrastive:ContrastiveLoss",
         "cosface": "zoo.losses.cosface:CosFaceLoss",
         "curricularface": "zoo.losses.curricularface:CurricularFaceLoss",

@@ -8,6 +8,7 @@ import torch
 from zoo import registry
 
 REQUIRED = {  # arguments without a default
+    "confidence_penalty": {"loss": "normface"},
     "energy": {"loss": "normface"},
     "struct_clust": {"gamma": 1.0},
 }
