@@ -43,6 +43,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "osm_caa": "zoo.losses.osm_caa:OSMCAALoss",
         "prototypical": "zoo.losses.prototypical:PrototypicalLoss",
         "proxy_anchor": "zoo.losses.proxy_anchor:ProxyAnchorLoss",
+        "proxy_gml": "zoo.losses.proxy_gml:ProxyGMLLoss",
         "proxy_nca": "zoo.losses.proxy_nca:ProxyNCALoss",
         "proxy_nca_pp": "zoo.losses.proxy_nca_pp:ProxyNCAPPLoss",
         "rll": "zoo.losses.rll:RLLoss",
