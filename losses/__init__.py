@@ -26,6 +26,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "energy": "zoo.losses.energy:EnergyLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
+        "hist": "zoo.losses.hist:HISTLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
         "hyperspherical_prototypes": "zoo.losses.hyperspherical_prototypes:HyperPrototypesLoss",
         "ice": "zoo.losses.ice:ICELoss",
