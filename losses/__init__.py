@@ -25,6 +25,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "energy": "zoo.losses.energy:EnergyLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
+        "group_loss": "zoo.losses.group_loss:GroupLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "hist": "zoo.losses.hist:HISTLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
