@@ -31,6 +31,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "histogram": "zoo.losses.histogram:HistogramLoss",
         "hyperspherical_prototypes": "zoo.losses.hyperspherical_prototypes:HyperPrototypesLoss",
         "ice": "zoo.losses.ice:ICELoss",
+        "intra_batch": "zoo.losses.intra_batch:IntraBatchLoss",
         "l_softmax": "zoo.losses.l_softmax:LSoftmaxLoss",
         "lifted_struct": "zoo.losses.lifted_struct:LiftedStructLoss",
         "log_ratio": "zoo.losses.log_ratio:LogRatioLoss",
