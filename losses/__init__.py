@@ -38,6 +38,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "magface": "zoo.losses.magface:MagFaceLoss",
         "margin": "zoo.losses.margin:MarginLoss",
         "matching_net": "zoo.losses.matching_net:MatchingNetLoss",
+        "metrix": "zoo.losses.metrix:MetrixLoss",
         "multi_similarity": "zoo.losses.multi_similarity:MultiSimilarityLoss",
         "nca": "zoo.losses.nca:NCALoss",
         "normface": "zoo.losses.normface:NormFaceLoss",
