@@ -38,8 +38,16 @@ class CosineWeights(Loss):
     def cosines(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines (N, C) and the labels as indices; refuse labels without a weight."""
         check_classes(labels, self.num_classes)
-        weight = unit(self.weight.to(embeddings.dtype))
-        return unit(embeddings) @ weight.T, labels.long()
+        return self.all_cosines(embeddings), labels.long()
+
+    def all_cosines(self, embeddings: Tensor) -> Tensor:
+        """Return the cosines (N, C) to the weights."""
+        return unit(embeddings) @ unit(self.weight.to(embeddings.dtype)).T
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits (N, C) of the classes, without a margin."""
+        scale: Tensor | float = self.scale  # type: ignore[assignment]
+        return scale * self.all_cosines(embeddings)
 
 
 class CosineClassifier(OfImages, CosineWeights):
@@ -101,3 +109,25 @@ class PMLClassifier(PMLLoss):
         weights = {name: p.to(embeddings.dtype) for name, p in self.pml.named_parameters()}
         value: Tensor = functional_call(self.pml, weights, (unit(embeddings), labels.long()))
         return value
+
+
+class PMLSoftmax(OfImages, PMLClassifier):
+    """A mean over the images of a loss of PML that is a softmax of logits."""
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits (N, C) of the classes, without a margin."""
+        weights = {f"pml.{n}": p.to(embeddings.dtype) for n, p in self.pml.named_parameters()}
+        logits: Tensor = functional_call(_Logits(self.pml), weights, (unit(embeddings),))
+        return logits
+
+
+class _Logits(nn.Module):
+    """Calls the method of a loss of PML as if it were its forward pass."""
+
+    def __init__(self, pml: BaseMetricLossFunction) -> None:
+        super().__init__()
+        self.pml = pml
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        logits: Tensor = self.pml.get_logits(embeddings)
+        return logits

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
 
-from ._cosine_classifier import PMLClassifier
+from ._cosine_classifier import PMLSoftmax
 from ._require import require_positive
-from ._shared import OfImages
 
 
-class HeatedUpLoss(OfImages, PMLClassifier):
+class HeatedUpLoss(PMLSoftmax):
     """Classify by cosines, at a scale to be lowered in stages, which heats up the softmax.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes and alpha the

@@ -86,6 +86,10 @@ class SphereFaceLoss(CosineClassifier):
         moved = (1 - share) * cosine + share * self._psi(cosine)
         return F.cross_entropy(self._lengths(embeddings) * cosines.scatter(1, own, moved), targets)
 
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits (N, C) of the classes, without a margin."""
+        return self._lengths(embeddings) * self.all_cosines(embeddings)
+
     def _lengths(self, embeddings: Tensor) -> Tensor:
         """Return what the cosines are multiplied by, here |x|; an embedding of 0 has logits 0."""
         return lengths(embeddings)

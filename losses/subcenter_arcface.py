@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from zoo.errors import UserError
 
-from ._classes import check_classes
 from ._shared import unit
 from .arcface import ArcFaceLoss
 
@@ -72,9 +71,8 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
             raise UserError(f"sub_centers must be at least 1, not {sub_centers}")
         self.weight = nn.Parameter(torch.randn(num_classes, sub_centers, embedding_size))
 
-    def cosines(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the cosines (N, C) to the nearest centre of each class, and the labels."""
-        check_classes(labels, self.num_classes)
+    def all_cosines(self, embeddings: Tensor) -> Tensor:
+        """Return the cosines (N, C) to the nearest centre of each class."""
         centers = unit(self.weight.to(embeddings.dtype).flatten(0, 1))
         cosines = torch.unflatten(unit(embeddings) @ centers.T, 1, self.weight.shape[:2])
-        return cosines.amax(2), labels.long()
+        return cosines.amax(2)
