@@ -18,6 +18,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "circle": "zoo.losses.circle:CircleLoss",
         "contrastive": "zoo.losses.contrastive:ContrastiveLoss",
         "cosface": "zoo.losses.cosface:CosFaceLoss",
+        "cross_batch_memory": "zoo.losses.cross_batch_memory:CrossBatchMemoryLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
