@@ -23,6 +23,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
+        "htl": "zoo.losses.htl:HTLLoss",
         "ice": "zoo.losses.ice:ICELoss",
         "lifted_struct": "zoo.losses.lifted_struct:LiftedStructLoss",
         "log_ratio": "zoo.losses.log_ratio:LogRatioLoss",
