@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 import torch
 from torch import Tensor
 
@@ -15,13 +13,17 @@ from ._shared import Loss
 class ImageLoss(Loss):
     """A loss that is told the place of each image in the training data.
 
-    The subclass writes only :meth:`value_of_images`. A run passes ``image_ids``, see
-    :class:`zoo.base.LossHooks`; called without them, a loss does what it can.
+    A run passes ``image_ids``, see :class:`zoo.base.LossHooks`; called without them, a loss does
+    what it can. The subclass writes :meth:`Loss.value`, in which :attr:`ids` are those of the
+    batch.
+
+    Attributes:
+        ids: int64 (N,), while the loss is computed; None if they are unknown.
     """
 
     gallery = False
     mined = False
-    _ids: Tensor | None = None
+    ids: Tensor | None = None
 
     def forward(
         self,
@@ -48,26 +50,11 @@ class ImageLoss(Loss):
         if image_ids is not None:
             check_ids(image_ids, len(embeddings))
             image_ids = image_ids.to(embeddings.device)
-        self._ids = image_ids  # PML's forward, which calls value, has no place for them
+        self.ids = image_ids  # PML's forward, which calls value, has no place for them
         try:
             return super().forward(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         finally:
-            self._ids = None
-
-    def value(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor,
-        ref_labels: Tensor,
-    ) -> Tensor:
-        """Call :meth:`value_of_images` with the ids of this batch."""
-        return self.value_of_images(embeddings, labels, self._ids)
-
-    @abstractmethod
-    def value_of_images(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
-        """Return the scalar loss of embeddings (N, d); ids (N,) are None if they are unknown."""
+            self.ids = None
 
 
 def check_ids(ids: Tensor, images: int) -> None:

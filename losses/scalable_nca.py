@@ -110,9 +110,16 @@ class ScalableNCALoss(ImageLoss):
         self.register_buffer("memory_ids", torch.full((size,), _NOTHING, dtype=torch.int64))
         self.register_buffer("stored", torch.zeros((), dtype=torch.int64))  # in total, in a queue
 
-    def value_of_images(self, embeddings: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
+    def value(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor,
+    ) -> Tensor:
         """Return the mean of -log p_i, and store the batch."""
-        f, labels = unit(embeddings), labels.long()
+        f, labels, ids = unit(embeddings), labels.long(), self.ids
         if self.has_slots:
             ids = require_ids(ids, self.memory_size, "scalable_nca with a slot for each image")
         elif ids is None:

@@ -9,6 +9,7 @@ BUILTIN: dict[str, dict[str, str]] = {
     "backbones": {
         "bn_inception": "zoo.models.bn_inception:BNInception",
         "convnet": "zoo.models.convnet:ConvNet",
+        "sphere_convnet": "zoo.models.sphere_convnet:SphereConvNet",
         "timm.*": "zoo.models.timm_family:TimmBackbone",
         "torchvision.*": "zoo.models.torchvision_family:TorchvisionBackbone",
     },

@@ -21,6 +21,7 @@ TRIPLETS = {
     "batch_hard": {},
     "distance_weighted": {"nonzero_loss_cutoff": 1.9},
     "hard_triplet": {},
+    "moderate_positive": {},
     "semihard": {},
 }
 PAIRS = {"hdc": {}, "multi_similarity": {}, "pair_margin": {}, "uniform_histogram": {}}
@@ -162,6 +163,23 @@ def test_batch_easy_hard_equals_the_loops(case, negatives):
     mined = zoo.build("miners", "batch_easy_hard", negatives=negatives)(*c.call)
     assert as_set(*mined) == wanted
     assert wanted
+
+
+@cases
+def test_moderate_positive_equals_the_loops(case):
+    """Some anchors have a positive nearer than every negative, others take their nearest."""
+    c, wanted, kinds = Case(*case), set(), set()
+    for a, row in enumerate(c.d):
+        if c.positives[a] and c.negatives[a]:
+            n = min(c.negatives[a], key=row.__getitem__)
+            moderate = [p for p in c.positives[a] if row[p] <= row[n]]
+            kinds.add(bool(moderate))
+            if moderate:
+                wanted.add((a, max(moderate, key=row.__getitem__), n))
+            else:
+                wanted.add((a, min(c.positives[a], key=row.__getitem__), n))
+    assert as_set(*zoo.build("miners", "moderate_positive")(*c.call)) == wanted
+    assert kinds == {True, False}
 
 
 @cases
