@@ -12,6 +12,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "am_softmax": "zoo.losses.am_softmax:AMSoftmaxLoss",
         "angular": "zoo.losses.angular:AngularLoss",
         "arcface": "zoo.losses.arcface:ArcFaceLoss",
+        "bier": "zoo.losses.bier:BIERLoss",
         "binomial_deviance": "zoo.losses.binomial_deviance:BinomialDevianceLoss",
         "cce": "zoo.losses.cce:CCELoss",
         "center": "zoo.losses.center:CenterLoss",
