@@ -21,6 +21,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "cosface": "zoo.losses.cosface:CosFaceLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
+        "hdc_cascade": "zoo.losses.hdc_cascade:HDCCascadeLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
         "ice": "zoo.losses.ice:ICELoss",
