@@ -9,11 +9,13 @@ if __name__ != "zoo.losses":
 
 BUILTIN: dict[str, dict[str, str]] = {
     "losses": {
+        "a_bier": "zoo.losses.a_bier:ABIERLoss",
         "adacos": "zoo.losses.adacos:AdaCosLoss",
         "adaface": "zoo.losses.adaface:AdaFaceLoss",
         "am_softmax": "zoo.losses.am_softmax:AMSoftmaxLoss",
         "angular": "zoo.losses.angular:AngularLoss",
         "arcface": "zoo.losses.arcface:ArcFaceLoss",
+        "bier": "zoo.losses.bier:BIERLoss",
         "binomial_deviance": "zoo.losses.binomial_deviance:BinomialDevianceLoss",
         "blackbox_ap": "zoo.losses.blackbox_ap:BlackboxAPLoss",
         "cce": "zoo.losses.cce:CCELoss",
@@ -28,6 +30,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "energy": "zoo.losses.energy:EnergyLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "group_loss": "zoo.losses.group_loss:GroupLoss",
+        "hdc_cascade": "zoo.losses.hdc_cascade:HDCCascadeLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "hist": "zoo.losses.hist:HISTLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",

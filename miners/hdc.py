@@ -20,7 +20,8 @@ class HDCMiner(Miner):
     be left; pytorch-metric-learning rounds up. An anchor may have many of them or none.
 
     Differs from the paper in being one of its levels. There a network has several outputs, and each
-    uses only the pairs that were hard for the one before; here the miner has one output.
+    uses only the pairs that were hard for the one before; here the miner has one output. The loss
+    ``hdc_cascade`` has all levels.
 
     Args:
         fraction: above 0, up to 1; the paper's three levels keep all, a half and a fifth.
