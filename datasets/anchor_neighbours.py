@@ -119,7 +119,7 @@ class AnchorNeighboursSampler(EpochBatches):
         # which nothing is left come after all others.
         times = rng.standard_exponential(len(left))
         order = np.argsort(np.where(left > 0, times / np.maximum(left, 1), 1e3 + times))
-        free, chosen = np.ones(len(left), bool), []
+        free, chosen = np.ones(len(left), bool), list[int]()
         for anchor in order:
             if len(chosen) == self.classes:
                 break

@@ -46,8 +46,8 @@ class CosineWeights(Loss):
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
         """Return the logits (N, C) of the classes, without a margin."""
-        scale: Tensor | float = self.scale  # type: ignore[assignment]
-        return scale * self.all_cosines(embeddings)
+        logits: Tensor = self.scale * self.all_cosines(embeddings)
+        return logits
 
 
 class CosineClassifier(OfImages, CosineWeights):
