@@ -28,8 +28,9 @@ class StructClustLoss(Loss):
     sweeps of swaps within each cluster (PAM). Medoids, assignment and NMI are constants for the
     gradient.
 
-    Each greedy step rates all candidates at once, from counts that change only where an image
-    moves: O(N²), and O(K N²) in total.
+    Each greedy step rates all candidates at once, by the images that each of them would take from
+    the medoids so far. These become fewer with each step, so that the search takes O(K N²) at most,
+    and about N² log K in all.
 
     Args:
         gamma: weight of the disagreement, in units of summed distance. The paper's value is not
@@ -107,18 +108,68 @@ def _medoid_of_class(distance: Tensor, classes: Tensor) -> Tensor:
     return torch.where(same, sums, torch.inf).argmin(1)
 
 
-class _Moves(NamedTuple):
-    """The counts that would result if images moved to a new cluster, by candidate."""
+class _Nearest(NamedTuple):
+    """The positions of the two medoids nearest to each image, and their distances: (N,) each.
 
-    clusters: Tensor  # (M,) sum of n log n over the clusters
-    cells: Tensor  # (M,) likewise over the pairs of a cluster and a class
+    A medoid is nearest to itself, at -1, so that it stays where it is.
+    """
+
+    first: Tensor
+    second: Tensor
+    to_first: Tensor
+    to_second: Tensor
+
+    @classmethod
+    def of(cls, distance: Tensor, medoids: Tensor) -> _Nearest:
+        """Return those among at least two medoids."""
+        to_medoids = distance[:, medoids]
+        to_medoids[medoids, torch.arange(len(medoids), device=medoids.device)] = -1.0
+        to_first, first = to_medoids.min(1)
+        to_second, second = to_medoids.scatter_(1, first[:, None], torch.inf).min(1)
+        return cls(first, second, to_first, to_second)
+
+    def without(self, place: int) -> tuple[Tensor, Tensor]:
+        """Return each image's nearest among the other medoids, and its distance."""
+        gone = self.first == place
+        nearest = torch.where(gone, self.second, self.first)
+        return nearest, torch.where(gone, self.to_second, self.to_first)
+
+
+class _Sums(NamedTuple):
+    """Sums of n log n for some candidates, over the counts that there would be: (C,) each."""
+
+    clusters: Tensor
+    cells: Tensor  # a cell is what a cluster and a class have in common
+
+
+class _Moves(NamedTuple):
+    """Pairs (image, candidate): the images that a candidate would take from their clusters."""
+
+    image: Tensor
+    candidate: Tensor
+    candidates: int
+
+    @classmethod
+    def where(cls, moved: Tensor) -> _Moves:
+        """Return the pairs at which a mask (N, C) is true."""
+        image, candidate = moved.nonzero(as_tuple=True)
+        return cls(image, candidate, moved.shape[1])
+
+    def only(self, which: Tensor) -> _Moves:
+        """Return the pairs with the given numbers."""
+        return self._replace(image=self.image[which], candidate=self.candidate[which])
+
+    def added(self, shares: Tensor) -> Tensor:
+        """Return the sum (C,) of what the pairs of each candidate add."""
+        return shares.new_zeros(self.candidates).index_add_(0, self.candidate, shares)
 
 
 class _Search:
     """Searches for the medoids that violate the loss most, in float64 and without a graph.
 
     NMI depends only on sums of n log n over the sizes n of clusters, of classes, and of their
-    intersections, which are read from a table.
+    intersections, which are read from a table. A candidate changes only the sizes at images that it
+    would take, which become few as medoids become many: sums are changed by these alone.
     """
 
     def __init__(self, distance: Tensor, classes: Tensor, gamma: float) -> None:
@@ -127,36 +178,50 @@ class _Search:
         counts = torch.bincount(classes)
         self.k = len(counts)
         numbers = torch.arange(self.n + 1, dtype=torch.float64, device=distance.device)
-        self.n_log_n = torch.special.xlogy(numbers, numbers)
+        self.log_n, self.n_log_n = numbers.log(), torch.special.xlogy(numbers, numbers)
         self.of_classes = self.n_log_n[counts].sum()
+        self._counted = torch.zeros(self.n * self.n, dtype=torch.long, device=distance.device)
+        self._one = torch.ones_like(self._counted[:1])
 
     def greedy(self) -> Tensor:
         """Return K medoids, each the best addition to those before it."""
-        nearest = self.distance.new_full((self.n,), torch.inf)
+        chosen = self.distance.sum(0).argmin()  # any first medoid has all images in its cluster
+        nearest = self.distance[:, chosen]
         assigned = torch.zeros_like(self.classes)
+        itself = torch.arange(self.n, device=chosen.device)
         taken = torch.zeros_like(self.classes, dtype=torch.bool)
-        itself = torch.eye(self.n, dtype=torch.bool, device=taken.device)
-        medoids = []
-        for step in range(self.k):
-            moved = (self.distance < nearest[:, None]) | itself
-            closest = torch.where(moved, self.distance, nearest[:, None])
-            counts = self._after(assigned, moved)
-            score = self.gamma * (1 - self._nmi(counts)) - closest.sum(0)
-            chosen = score.masked_fill(taken, -torch.inf).argmax()
-            assigned = torch.where(moved[:, chosen], step, assigned)
-            nearest = closest[:, chosen]
+        medoids = [chosen]
+        moves = _Moves.where((self.distance < nearest[:, None]).fill_diagonal_(True))
+        distance = self.distance[moves.image, moves.candidate]
+        for step in range(1, self.k):
             taken[chosen] = True
+            less = moves.added(nearest[moves.image] - distance)
+            score = self.gamma * (1 - self._nmi(self._after(assigned, moves))) + less
+            chosen = score.masked_fill_(taken, -torch.inf).argmax()
+            moved = (self.distance[:, chosen] < nearest) | (itself == chosen)
+            assigned = assigned.masked_fill(moved, step)
+            nearest = torch.where(moved, self.distance[:, chosen], nearest)
             medoids.append(chosen)
+            kept = (distance < nearest[moves.image]) | (moves.image == moves.candidate)
+            which = kept.nonzero().squeeze(1)
+            distance, moves = distance[which], moves.only(which)
         return torch.stack(medoids)
 
     def sweep(self, medoids: Tensor, sweeps: int) -> Tensor:
         """Return the medoids after swaps with members of their clusters."""
         medoids = medoids.clone()
-        for _ in range(sweeps):
+        for _ in range(sweeps if self.k > 1 else 0):
             before = medoids.clone()
-            clusters = _assign(self.distance, medoids)
-            for place in range(self.k):
-                self._swap(medoids, place, (clusters == place).nonzero().flatten())
+            nearest = _Nearest.of(self.distance, medoids)
+            sizes = torch.bincount(nearest.first, minlength=self.k).tolist()
+            clusters = torch.split(nearest.first.argsort(stable=True), sizes)
+            for place, members in enumerate(clusters):
+                if len(members) == 1:
+                    continue
+                chosen = self._best(nearest, place, members)
+                if chosen != medoids[place]:
+                    medoids[place] = chosen
+                    nearest = _Nearest.of(self.distance, medoids)
             if torch.equal(before, medoids):
                 break
         return medoids
@@ -164,49 +229,47 @@ class _Search:
     def nmi(self, assigned: Tensor) -> Tensor:
         """Return the normalised mutual information of an assignment and the classes."""
         nobody = torch.zeros_like(assigned, dtype=torch.bool)[:, None]
-        return self._nmi(self._after(assigned, nobody))[0]
+        return self._nmi(self._after(assigned, _Moves.where(nobody)))[0]
 
-    def _swap(self, medoids: Tensor, place: int, members: Tensor) -> None:
-        """Replace one medoid by the best member of its cluster."""
-        others = torch.cat([medoids[:place], medoids[place + 1 :]])
+    def _best(self, nearest: _Nearest, place: int, members: Tensor) -> Tensor:
+        """Return the best of the members of a cluster as its medoid."""
+        assigned, rest = nearest.without(place)
         to_members = self.distance[:, members]
-        if len(others):
-            # Numbers of the other clusters do not matter, as long as they differ.
-            assigned = _assign(self.distance, others)
-            rest = self.distance[:, others].amin(1).index_fill(0, others, -1.0)
-        else:
-            assigned = torch.zeros_like(self.classes)
-            rest = self.distance.new_full((self.n,), torch.inf)
         moved = to_members < rest[:, None]
         moved[members, torch.arange(len(members), device=members.device)] = True
-        nmi = self._nmi(self._after(assigned, moved))
+        nmi = self._nmi(self._after(assigned, _Moves.where(moved)))
         score = self.gamma * (1 - nmi) - to_members[members].sum(0)
-        medoids[place] = members[score.argmax()]
+        return members[score.argmax()]
 
-    def _after(self, assigned: Tensor, moved: Tensor) -> _Moves:
-        """Return the sums if ``moved`` (N, M) left their clusters for a new one, by candidate."""
-        moved_counts = moved.long()
-        stay = 1 - moved_counts
-        new_clusters = moved_counts.sum(0, keepdim=True)
-        new_cells = self._count(self.classes, moved_counts, self.k)
-        clusters = self._count(assigned, stay, self.k)
-        cells = self._count(self._cells(assigned), stay, self.n)
-        return _Moves(
-            self._sum(clusters) + self._sum(new_clusters), self._sum(cells) + self._sum(new_cells)
+    def _after(self, assigned: Tensor, moves: _Moves) -> _Sums:
+        """Return the sums if images left their clusters for a new one, by candidate."""
+        size = torch.bincount(moves.candidate, minlength=moves.candidates)
+        cells = torch.unique(assigned * self.k + self.classes, return_inverse=True)[1]
+        return _Sums(
+            self._without(assigned, moves) + self.n_log_n[size],
+            self._without(cells, moves) + self._within(self.classes, moves),
         )
 
-    def _cells(self, assigned: Tensor) -> Tensor:
-        """Return a number below N for each pair of cluster and class: its first image's."""
-        key = assigned * self.k + self.classes
-        return (key[:, None] == key).to(torch.uint8).argmax(1)
+    def _without(self, groups: Tensor, moves: _Moves) -> Tensor:
+        """Return the sum of n log n over groups that the images have left, by candidate."""
+        size = torch.bincount(groups)
+        left, before = self._together(groups, moves), size[groups][moves.image]
+        change = (self.n_log_n[before - left] - self.n_log_n[before]) / left  # the share of each
+        return moves.added(change).add_(self.n_log_n[size].sum())
 
-    def _count(self, groups: Tensor, values: Tensor, size: int) -> Tensor:
-        return values.new_zeros(size, values.shape[1]).index_add_(0, groups, values)
+    def _within(self, groups: Tensor, moves: _Moves) -> Tensor:
+        """Return the sum of n log n over the groups of the images that move, by candidate."""
+        return moves.added(self.log_n[self._together(groups, moves)])
 
-    def _sum(self, counts: Tensor) -> Tensor:
-        return torch.sum(self.n_log_n[counts], 0)
+    def _together(self, groups: Tensor, moves: _Moves) -> Tensor:
+        """Return for each pair how many have its candidate, and an image of its group."""
+        key = (groups * moves.candidates)[moves.image] + moves.candidate
+        self._counted.index_add_(0, key, self._one.expand(len(key)))
+        together: Tensor = self._counted[key]
+        self._counted[key] = 0
+        return together
 
-    def _nmi(self, sums: _Moves) -> Tensor:
+    def _nmi(self, sums: _Sums) -> Tensor:
         log_n = self.n_log_n[-1] / self.n  # H = log n - sum of n_c log n_c / n
         of_clusters = log_n - sums.clusters / self.n
         of_classes = log_n - self.of_classes / self.n

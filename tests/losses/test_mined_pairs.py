@@ -172,3 +172,13 @@ def test_counts_have_no_gradient_of_their_own_and_empty_lists_give_nothing(
     sums = 0.005 * x.sum(1).abs().mean() if name == "snr" else 0.0  # which needs no pairs
     assert float(value) == pytest.approx(float(sums))
     assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("name", [*MEANS, *MEANS_OF_POSITIVES, *SETS, "margin"])
+def test_no_host_waits_for_the_numbers_of_mined_pairs(build_loss, name):
+    """Tensors without numbers: whatever looks at one raises."""
+    loss = build_loss(name).to("meta")
+    x = torch.randn(20, 4, device="meta", requires_grad=True)
+    pairs = [torch.zeros(50, dtype=torch.long, device="meta")] * 4
+    for mined in (pairs, pairs[:3]):
+        loss(x, torch.zeros(20, dtype=torch.long, device="meta"), tuple(mined)).backward()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch.nn.functional as F
 from sklearn.metrics import normalized_mutual_info_score
 
 from zoo import UserError
-from zoo.losses.struct_clust import _Search
+from zoo.losses.struct_clust import _Moves, _Search
 
 BATCHES = {"6x4": [4] * 6, "unbalanced": [2, 5, 3, 7], "with_a_single": [4, 1, 3]}
 
@@ -25,6 +27,12 @@ def assignment(d, medoids):
     for place, medoid in enumerate(medoids):
         found[medoid] = place
     return found
+
+
+def partition(d, medoids):
+    """The clusters; two images nearest to each other are equally good medoids of their cluster."""
+    found = assignment(d, medoids)
+    return {frozenset(i for i, c in enumerate(found) if c == place) for place in found}
 
 
 def disagreement(d, medoids, y):
@@ -109,9 +117,11 @@ def test_the_search_is_never_above_the_optimum_and_sweeps_do_not_hurt(make_batch
     d, y = distances(x), labels.tolist()
     search = _Search(d, labels, 2.0)
     greedy = search.greedy()
-    assert greedy.tolist() == loops_greedy(d, y, 2.0)
+    assert partition(d, greedy.tolist()) == partition(d, loops_greedy(d, y, 2.0))
     swept = search.sweep(greedy, 5)
-    assert swept.tolist() == loops_sweep(d, y, 2.0, greedy.tolist(), 5)
+    wanted = loops_sweep(d, y, 2.0, greedy.tolist(), 5)
+    assert partition(d, swept.tolist()) == partition(d, wanted)
+    assert reach(d, swept.tolist()) == pytest.approx(reach(d, wanted), abs=1e-12)
     best = max(score_of(d, list(m), y, 2.0) for m in itertools.combinations(range(12), 3))
     found = score_of(d, swept.tolist(), y, 2.0)
     assert found <= best + 1e-12
@@ -126,6 +136,36 @@ def test_nmi_is_that_of_sklearn_with_the_geometric_mean():
         found = _Search(torch.zeros(30, 30, dtype=torch.float64), y, 1.0).nmi(clusters)
         wanted = normalized_mutual_info_score(y, clusters, average_method="geometric")
         assert float(found) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_the_sums_after_moves_are_those_of_counting_anew(make_batch):
+    """For each candidate, its images in a cluster of their own; the others where they were."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(40) % 7
+    assigned = torch.randint(0, 5, (40,), generator=generator)
+    moved = torch.rand(40, 9, generator=generator) < torch.linspace(0, 1, 9)
+    search = _Search(torch.zeros(40, 40, dtype=torch.float64), y, 1.0)
+    for _ in range(2):  # nothing is left in the search from the first time
+        found = search._after(assigned, _Moves.where(moved))
+        for j in range(9):
+            clusters = [5 if moved[i, j] else int(assigned[i]) for i in range(40)]
+            cells = list(zip(clusters, y.tolist(), strict=True))
+            for got, groups in ((found.clusters[j], clusters), (found.cells[j], cells)):
+                wanted = sum(n * math.log(n) for n in Counter(groups).values())
+                assert float(got) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_copies_of_an_image_and_a_batch_in_another_order(build_loss, make_batch, derive):
+    x, labels = make_batch([3] * 6, spread=2.0)
+    x, labels = torch.cat([x, x[:5]]), torch.cat([labels, labels[:5]])
+    loss = build_loss("struct_clust", gamma=10.0)
+    value, gradient = derive(lambda z: loss(z, labels), x)
+    wanted, _ = derive(lambda z: loops(z, labels, 10.0, 5), x)
+    assert value > 0
+    torch.testing.assert_close(value, wanted, atol=1e-7, rtol=0)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(derive(lambda z: loss(z, labels[order]), x[order])[0], value)
+    assert gradient.isfinite().all()
 
 
 ZERO = {
