@@ -66,6 +66,7 @@ class BlackboxAPLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Rolinek et al. 2020, Optimizing Rank-based Metrics with Blackbox Differentiation"
     )
+    related = "map_dlm"
     kind = "list"
     cost = "N² log N"
     sampler = "m_per_class"

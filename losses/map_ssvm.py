@@ -49,6 +49,7 @@ class MAPSSVMLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Triantafillou et al. 2017, Few-Shot Learning Through an Information Retrieval Lens"
     )
+    related = "map_dlm"
     kind = "list"
     cost = "N³"
     sampler = "m_per_class"

@@ -42,6 +42,7 @@ class MultibatchLoss(AnchorLoss):
         "Tadmor et al. 2016, Learning a Metric Embedding for Face Recognition using the Multibatch "
         "Method"
     )
+    related = "contrastive"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

@@ -56,6 +56,7 @@ class RecallSurrogateLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Patel et al. 2022, Recall@k Surrogate Loss with Large Batches and Similarity Mixup"
     )
+    related = "smooth_ap"
     kind = "list"
     cost = "N³"
     sampler = "m_per_class"

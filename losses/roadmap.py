@@ -71,6 +71,7 @@ class ROADMAPLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Ramzi et al. 2021, Robust and Decomposable Average Precision for Image Retrieval"
     )
+    related = "smooth_ap"
     kind = "list"
     cost = "N³"
     sampler = "m_per_class"

@@ -53,6 +53,7 @@ class SmoothAPLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Brown et al. 2020, Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval"
     )
+    related = "roadmap, recall_surrogate, blackbox_ap"
     kind = "list"
     cost = "N³"
     sampler = "m_per_class"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
@@ -192,7 +192,7 @@ class BatchSampler(Protocol):
     """
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch."""
+        """Return the number of batches of an epoch; the same for all, unless it draws late."""
         ...
 
     def __iter__(self) -> Iterator[list[int]]: ...
@@ -203,6 +203,72 @@ class BatchSampler(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a saved position: the next batch is the one that would have followed."""
+        ...
+
+
+class Regroupable(Protocol):
+    """What a sampler also has if a loss may say which images belong in one batch."""
+
+    draws_late: Literal[True]
+
+    def regroup(self, groups: NDArray[np.int64]) -> None:
+        """Draw each batch of this epoch from one group; ``groups`` (n,) has that of each image.
+
+        The groups are those that :meth:`LossHooks.begin_epoch` returned. They are part of the
+        sampler's ``state_dict``.
+        """
+        ...
+
+
+class LossHooks(Protocol):
+    """What a loss may also have; each part is optional, and found by its name.
+
+    A loss is a ``torch.nn.Module`` that is called as ``loss(embeddings, labels)``, or, with a
+    miner, as ``loss(embeddings, labels, indices_tuple)``. It is given more if it asks for it, by a
+    parameter of one of these names:
+
+    * of ``forward``: ``image_ids``, int64 (N,), the place of each image of the batch in the
+      training data, from 0. With several processes, each computes the whole loss.
+    * of the constructor: ``num_classes``, ``embedding_size``, ``num_images`` of the training data,
+      and ``level_sizes``, the sizes of the parts of an embedding: the levels of the network, or the
+      ``model.slices`` of a config. Without ``level_sizes``, each part has a loss of its own and
+      their sum is minimised. With it there is one loss, which is called with whole embeddings
+      (N, sum of the sizes).
+    * of the constructor: ``space``, in which images will be compared (``model.space``), see
+      :class:`Space`; None for cosines. A loss that works only in some declares their names,
+      ``spaces = ("hyperbolic",)``.
+
+    What a loss learns or remembers is in its ``state_dict``: parameters, buffers, and for what has
+    no fixed shape ``get_extra_state`` and ``set_extra_state`` of torch (plain data and tensors). So
+    it is saved, resumed, and equal in all processes of a run. Networks of its own are submodules;
+    their parameters are trained with all others.
+    """
+
+    def begin_epoch(
+        self, epoch: int, labels: Tensor, embed: Callable[[Sequence[int] | None], Tensor]
+    ) -> NDArray[np.int64] | None:
+        """Look at the training data between epochs. A miner may have this method too.
+
+        It is called before the first batch of each epoch, as the sampler counts them, on the loss
+        and the modules in it.
+
+        Args:
+            epoch: its number, from 0.
+            labels: int64 (n,), of all training images.
+            embed: from ids of training images, or None for all, to their embeddings by the present
+                network (k, d), as ``forward`` is given them, without a graph.
+
+        Returns:
+            None, or a number (n,) for each image: those of one number shall meet in a batch. The
+            sampler must be :class:`Regroupable`.
+        """
+        ...
+
+    def parameter_groups(self) -> Sequence[Mapping[str, Any]]:
+        """Return ``{"params": [...], "lr_multiplier": 0.1}`` for parameters with their own rate.
+
+        The factor is on top of ``optimizer.loss_multiplier``. Parameters that no group has get 1.
+        """
         ...
 
 
@@ -240,13 +306,43 @@ class Backbone(Protocol):
         ...
 
 
+class Space(Protocol):
+    """By what distance images are compared: in a loss, in the evaluation, in a search.
+
+    Without one, embeddings are scaled to length 1 and compared by their cosine. A space first makes
+    ``points`` of them; all else is about points. Exact evaluation and search need that the distance
+    of a query to a point falls with an inner product of two vectors that each of them has.
+    """
+
+    def points(self, embeddings: Tensor) -> Tensor:
+        """Return the points (N, d) of raw embeddings (N, d), with a graph."""
+        ...
+
+    def distances(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the distances (N, M) of points (N, d) and (M, d), with a graph, for losses."""
+        ...
+
+    def query_vectors(self, points: Tensor) -> Tensor:
+        """Return vectors (N, k) of queries, in the type of the points."""
+        ...
+
+    def gallery_vectors(self, points: Tensor) -> Tensor:
+        """Return vectors (M, k): the larger an inner product with a query's, the nearer."""
+        ...
+
+    def distances_of(self, products: Tensor, queries: Tensor) -> Tensor:
+        """Return the distances (N, M) that inner products (N, M) with queries (N, d) stand for."""
+        ...
+
+
 # What the runtime supplies, by kind, to components that have such a parameter.
 RUNTIME: dict[str, frozenset[str]] = {
-    "losses": frozenset({"num_classes", "embedding_size"}),
+    "losses": frozenset({"num_classes", "embedding_size", "num_images", "level_sizes", "space"}),
     "miners": frozenset(),
     "samplers": frozenset({"labels", "seed", "embed"}),
     "backbones": frozenset(),
     "datasets": frozenset({"split"}),
+    "spaces": frozenset(),
 }
 
 

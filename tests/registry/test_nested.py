@@ -16,7 +16,7 @@ from zoo import UserError, config, leaderboard
 from zoo.config import editor
 from zoo.losses._memory import CrossBatchMemory
 from zoo.registry import components
-from zoo.training import experiment
+from zoo.training import learning
 
 SHORT = ["model.embedding_size=16", "train.iterations=3", "device=cpu"]
 MULTIPLE = "{name: pml.MultipleLosses, losses: [ice, {name: pml.NTXentLoss, temperature: 0.1}]"
@@ -166,7 +166,7 @@ def test_what_is_tried_before_training_changes_no_number_of_the_run(tmp_path, mo
         (tmp_path / folder).mkdir()
         run = small_run(tmp_path / folder, *settings)
         losses.append((run / "metrics.jsonl").read_text())
-        monkeypatch.setattr(experiment, "_rehearse", lambda *_: None)
+        monkeypatch.setattr(learning, "_rehearse", lambda *_: None)
     assert losses[0] == losses[1]
 
 

@@ -218,8 +218,11 @@ def test_levels_stand_side_by_side_and_are_projected_apart():
 def test_combined_levels_weigh_alike():
     """The cosine of what is searched with is the mean of the levels' cosines."""
     net = Embedder(Levels(), 4).eval()
-    for vectors, sizes in ((net(pixels()), [4, 4, 4]), (net.features(pixels()), [5, 6, 7])):
-        combined = net.combined(vectors)
+    embeddings, features = net(pixels()), net.features(pixels())
+    for vectors, sizes, combined in (
+        (embeddings, [4, 4, 4], net.combined(embeddings)),
+        (features, [5, 6, 7], net.combined_features(features)),
+    ):
         cosines = [torch.cosine_similarity(p[:1], p[1:]) for p in vectors.split(sizes, 1)]
         found = torch.cosine_similarity(combined[:1], combined[1:])
         torch.testing.assert_close(found, torch.stack(cosines).mean(0))

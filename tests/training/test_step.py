@@ -197,9 +197,9 @@ def test_without_a_miner_a_loss_needs_to_take_nothing_but_embeddings_and_labels(
 
     spec, loss = config.load("ice_glyphs"), TwoArguments()
     batch = torch.ones(4, 8, requires_grad=True), torch.arange(4)
-    assert Trainer(spec, embedder, loss, None, "fp32")._loss(loss, *batch) == 1
+    assert Trainer(spec, embedder, loss, None, "fp32")._losses(*batch, [0, 1, 2, 3]) == [1]
     with pytest.raises(UserError, match="ice in iteration 1 failed: TypeError: .*arguments"):
-        Trainer(spec, embedder, loss, Miner(), "fp32")._loss(loss, *batch)
+        Trainer(spec, embedder, loss, Miner(), "fp32")._losses(*batch, [0, 1, 2, 3])
 
 
 def test_an_optimiser_of_the_loss_alone_is_possible():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 DIMENSIONS = 6
 CLASSES = 8
+IMAGES = 256  # of made-up training data; more than a batch has
 _SHOWN = 12  # images that a message lists
 _SECONDS = 3.0  # for shrinking one batch
 
@@ -20,10 +21,16 @@ class TrialBatch(NamedTuple):
 
     x: Tensor
     y: Tensor
+    given_ids: Tensor | None = None
+
+    @property
+    def ids(self) -> Tensor:
+        """The place of each image in the training data; by default 0 to N - 1."""
+        return torch.arange(len(self.y)) if self.given_ids is None else self.given_ids
 
     def rows(self, which: Tensor | Sequence[int] | slice) -> TrialBatch:
         """Return the chosen images, in that order."""
-        return TrialBatch(self.x[which], self.y[which])
+        return TrialBatch(self.x[which], self.y[which], self.ids[which])
 
     def split(self) -> tuple[TrialBatch, TrialBatch]:
         """Return queries, a third of the images, and a gallery of the others."""

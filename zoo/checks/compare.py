@@ -123,7 +123,7 @@ def true_gradient(subject: Subject, batch: TrialBatch) -> tuple[Tensor, str, flo
         for step in (_STEP, -_STEP):
             x = batch.x.clone()
             x.view(-1)[i] += step
-            sides.append(subject.value(TrialBatch(x, batch.y)))
+            sides.append(subject.value(batch._replace(x=x)))
         numeric.view(-1)[i] = (sides[0] - sides[1]) / (2 * _STEP)
     return numeric, "central differences say", 1e-4
 

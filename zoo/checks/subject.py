@@ -11,7 +11,7 @@ import textwrap
 import unittest
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from zoo import errors
 from zoo.base import RUNTIME
-from zoo.checks.batches import CLASSES, DIMENSIONS, TrialBatch
+from zoo.checks.batches import CLASSES, DIMENSIONS, IMAGES, TrialBatch, generator
 from zoo.errors import FAILURES, UserError, blame, did_you_mean, frame_of, words_of
-from zoo.registry import Kind, components, contracts
+from zoo.registry import Kind, components, contracts, hooks
 from zoo.registry.arguments import check as check_arguments
 from zoo.registry.arguments import parameters_of
+from zoo.registry.calling import takes_image_ids
 from zoo.support.checked import checked
 
 _BOOL = (bool, "True or False")
@@ -37,7 +38,12 @@ _ATTRIBUTES: dict[str, tuple[type, str]] = {
     "expected_failures": (Mapping, "a dict of names of checks and reasons, {check: reason}"),
     "check_arguments": (Mapping, "a dict of arguments, {name: value}"),
 }
-SIZES = {"num_classes": CLASSES, "embedding_size": DIMENSIONS}
+SIZES = {
+    "num_classes": CLASSES,
+    "embedding_size": DIMENSIONS,
+    "num_images": IMAGES,
+    "level_sizes": [2, DIMENSIONS - 2],
+}
 
 
 class CheckFailedError(AssertionError):
@@ -140,15 +146,21 @@ class Subject:
         if fault := contracts.module(loss):
             raise UserError(f"{self.name} {fault}")
         made: nn.Module = loss
+        begin_epoch(made, self.name)
         return made
 
     def _assemble(self) -> Any:
         if self.registered:
-            return components.assemble("losses", self.short, self.arguments, SIZES)
+            return components.assemble("losses", self.short, self.arguments, self._runtime())
         found = check_arguments(self.short, self.target, self.arguments, RUNTIME["losses"])
         if found:
             raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
-        return construct(self.short, self.target, self.arguments, SIZES)
+        return construct(self.short, self.target, self.arguments, self._runtime())
+
+    def _runtime(self) -> dict[str, Any]:
+        """Return what a run would supply: sizes, and the space that the loss asks for."""
+        wanted = getattr(self.target, "spaces", ())
+        return {**SIZES, "space": components.build("spaces", wanted[0]) if wanted else None}
 
     @cached_property
     def traits(self) -> LossTraits:
@@ -183,7 +195,8 @@ class Subject:
 
     def value(self, batch: TrialBatch, dtype: torch.dtype = torch.float64) -> float:
         """Return only the value."""
-        return float(call(self.build().to(dtype), batch.x.to(dtype), batch.y).detach())
+        value = call(self.build().to(dtype), batch.x.to(dtype), batch.y, ids=batch.ids)
+        return float(value.detach())
 
     def evaluate(
         self,
@@ -201,7 +214,7 @@ class Subject:
             loss = self.build().to(torch.float32 if dtype.itemsize < 4 else dtype)
         x = batch.x.to(dtype, copy=True).requires_grad_()
         loss.zero_grad(set_to_none=True)
-        value = call(loss, x, batch.y, **more)
+        value = call(loss, x, batch.y, ids=batch.ids, **more)
         with blaming("its backward pass"):
             torch.autograd.backward(value)
         gradients = {
@@ -211,8 +224,24 @@ class Subject:
         return LossCall(value.detach().double(), gradient.double(), gradients)
 
 
-def call(loss: nn.Module, x: Tensor, y: Tensor, seed: int = 0, **more: Any) -> Tensor:
-    """Return the value of a loss; the seed decides its random numbers."""
+def begin_epoch(loss: nn.Module, name: str) -> None:
+    """Let a loss look at made-up training data, as a run does before an epoch."""
+    labels = torch.arange(IMAGES) % CLASSES
+    embeddings = torch.randn(IMAGES, DIMENSIONS, generator=generator(13))
+    for hooked in hooks.of_epochs(loss):
+        with errors.blaming(f"begin_epoch of {name}"):
+            hooked.begin_epoch(0, labels, partial(hooks.rows_of, embeddings))
+
+
+def call(
+    loss: nn.Module, x: Tensor, y: Tensor, seed: int = 0, ids: Tensor | None = None, **more: Any
+) -> Tensor:
+    """Return the value of a loss; the seed decides its random numbers.
+
+    If it asks for the ids of the images, it is given them; they count from 0 by default.
+    """
+    if takes_image_ids(loss):
+        more["image_ids"] = torch.arange(len(y), device=y.device) if ids is None else ids
     with torch.random.fork_rng(devices=[]), blaming("it"):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed walks the stack
         value = loss(x, y, **more)

@@ -22,14 +22,15 @@ from pydantic import ValidationError
 from zoo import registry
 from zoo.base import RUNTIME
 from zoo.config import overrides as config_overrides
-from zoo.config import sweep
+from zoo.config import schedules, sweep
 from zoo.config.messages import sentence, settings_named
 from zoo.config.overrides import COMMAND_LINE, spell_out
-from zoo.config.schema import COMPONENTS, Config, ConfigFile, contradictions, dig
+from zoo.config.schema import COMPONENTS, SCHEDULED, Config, ConfigFile, contradictions, dig
 from zoo.config.synonyms import meant_by
 from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind, nested
 from zoo.registry import source as registry_source
+from zoo.registry.components import SIZES
 from zoo.support import yaml
 from zoo.support.checked import checked
 from zoo.support.text import printable
@@ -208,9 +209,9 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
 def set_by_run(kind: Kind) -> frozenset[str]:
     """Return the arguments that no config may give, such as the split of a data set.
 
-    Those of a loss may be given; they are compared with the run when the loss is built.
+    The sizes of a loss may be given; they are compared with the run when the loss is built.
     """
-    return frozenset() if kind == "losses" else RUNTIME.get(kind, frozenset())
+    return RUNTIME.get(kind, frozenset()) - (SIZES if kind == "losses" else frozenset())
 
 
 @checked
@@ -390,6 +391,8 @@ def _check(
         yield from _untrainable(data, sound)
     if ("miner",) in components:
         yield from _pointless_miner(data)
+    if ("model", "space") in components:
+        yield from _other_space(data)
     try:
         Config.model_validate(data)
     except ValidationError as error:
@@ -472,17 +475,39 @@ def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterato
     arguments = {
         key: value for key, value in spec.items() if key not in {"name", *set_by_run(kind)}
     }
-    for argument, message in registry.problems(kind, spec["name"], arguments):
-        inner = keys_of(argument or "name")
+    for inner, message in _argument_problems(kind, spec["name"], arguments):
         yield (*keys, *inner), message
     for argument in spec:
         if argument in set_by_run(kind):
             yield (*keys, argument), SET_BY_RUN
 
 
+def _argument_problems(
+    kind: Kind, name: str, arguments: dict[str, Any]
+) -> Iterator[tuple[Keys, str]]:
+    """Yield the problems with arguments, and with all the values that a schedule gives them."""
+    if kind not in SCHEDULED or not schedules.has_schedules(arguments):
+        for argument, message in registry.problems(kind, name, arguments):
+            yield keys_of(argument or "name"), message
+        return
+    found = list(schedules.faults(arguments))
+    yield from found
+    if found:
+        return
+    told = set()
+    for share in schedules.moments(arguments):
+        for argument, message in registry.problems(
+            kind, name, schedules.arguments_at(arguments, share)
+        ):
+            if argument not in told:
+                told.add(argument)
+                yield keys_of(argument or "name"), message
+
+
 def _untrainable(data: dict[str, Any], sound: set[Keys]) -> Iterator[tuple[Keys, str]]:
     """Yield why a loss or a miner of pytorch-metric-learning cannot be trained with."""
     loss, miner = (data.get(key) if (key,) in sound else None for key in ("loss", "miner"))
+    loss, miner = (spec and schedules.arguments_at(spec, 0.0) for spec in (loss, miner))
     names = [spec["name"] for spec in (loss, miner) if isinstance(spec, dict)]
     if not dig(data, ("train", "iterations")) or not any(n.startswith("pml.") for n in names):
         return
@@ -505,6 +530,20 @@ def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
     if mined is False:
         message = f"{name} looks at whole batches, not at mined pairs; set miner=null"
         yield ("miner",), message
+
+
+def _other_space(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
+    """Yield a problem if the loss works only in spaces of which the network has none."""
+    name, space = dig(data, ("loss", "name")), dig(data, ("model", "space", "name"))
+    if not isinstance(name, str) or not dig(data, ("train", "iterations")):
+        return
+    try:
+        wanted = getattr(registry.load("losses", name), "spaces", ())
+    except UserError:
+        return
+    if wanted and space not in wanted:
+        message = f"{name} compares images in another space; set model.space={wanted[0]}"
+        yield ("model", "space"), message
 
 
 def _error(problems: list[Problem]) -> UserError:

@@ -18,10 +18,13 @@ from zoo.support.yaml import Key, Keys
 COMPONENTS: dict[Keys, Kind] = {
     ("dataset",): "datasets",
     ("model", "backbone"): "backbones",
+    ("model", "space"): "spaces",
     ("loss",): "losses",
     ("miner",): "miners",
     ("sampler",): "samplers",
 }
+# Those whose arguments may change while a network is trained.
+SCHEDULED: frozenset[Kind] = frozenset({"losses", "miners"})
 # The sections where ``key: x`` is short for ``key: {name: x}``.
 NAMED: tuple[Keys, ...] = (*COMPONENTS, ("optimizer",), ("schedule",))
 _FOR_TRAINING = ("loss", "sampler", "optimizer")
@@ -154,14 +157,40 @@ class Model(_Spec):
         le=2**16,
         description="length of the embedding, from a new linear layer; null: the pooled features",
     )
+    slices: list[Annotated[int, Field(ge=1, le=2**16)]] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=2**10,
+        description="sizes of the parts into which the embedding is cut, each with a loss of its "
+        "own, or one loss that takes them all; null: not cut",
+    )
     pooling: Literal["avg", "max"] = Field(
         default="avg", description="how a feature map becomes a vector"
+    )
+    space: ComponentSpec | None = Field(
+        default=None,
+        description="the space whose distance compares images: euclidean, hyperbolic; null: the "
+        "cosine of embeddings",
     )
     freeze: Literal["none", "batchnorm", "trunk"] = Field(
         default="none",
         description="part of the backbone that is not trained: none, the statistics and weights "
         "of batch normalisation, all of it",
     )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Model:
+        return _refuse(self, self._contradictions())
+
+    def _contradictions(self) -> Iterator[tuple[Keys, str]]:
+        if self.slices is not None and self.space is not None:
+            yield ("slices",), "cut an embedding that is compared by cosines; set model.space=null"
+        if self.slices is None or self.embedding_size in (None, sum(self.slices)):
+            return  # the size of pooled features is not known here
+        message = (
+            f"must add up to model.embedding_size, {self.embedding_size}, not {sum(self.slices)}"
+        )
+        yield ("slices",), message
 
 
 _WHICH = "which one it is"
@@ -435,6 +464,9 @@ class Config(_Spec):
             del data["evaluate"]["measures"]
         if self.schedule.over is None:
             del data["schedule"]["over"]
+        for later in ("slices", "space"):  # settings that older versions did not have
+            if getattr(self.model, later) is None:
+                del data["model"][later]
         return data
 
     def digest(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +20,13 @@ def loss_of(
     labels: Tensor,
     names: tuple[str, str],
     when: str,
+    image_ids: Tensor | None = None,
 ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
     """Return the loss of embeddings (N, d), and the mined indices; None without a miner.
 
     Both are called like those of pytorch-metric-learning. ``names``, of the loss and the miner, and
-    ``when``, the time of the call, are for messages.
+    ``when``, the time of the call, are for messages. ``image_ids`` (N,) are given for a loss that
+    takes them.
 
     Raises:
         UserError: if one of them fails, or returns something unusable.
@@ -37,9 +40,18 @@ def loss_of(
         if fault:
             raise UserError(f"{names[1]} {when} {fault}")
     with blaming(f"{names[0]} {when}"):
-        value: Tensor = loss(embeddings, labels, *mined)
+        more = {} if image_ids is None else {"image_ids": image_ids}
+        value: Tensor = loss(embeddings, labels, *mined, **more)
     _check_loss(names[0], value)
     return value, mined[0] if mined else None
+
+
+def takes_image_ids(loss: nn.Module) -> bool:
+    """Return whether a loss asks which images of the training data it is given."""
+    try:
+        return "image_ids" in inspect.signature(loss.forward).parameters
+    except ValueError:  # written in C: it has no signature
+        return False
 
 
 def part_of(

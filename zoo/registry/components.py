@@ -39,7 +39,7 @@ from zoo.registry.arguments import Misfit, Parameter, check, parameters_of
 from zoo.support.checked import shown
 from zoo.support.near import near
 
-Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
+Kind = Literal["losses", "miners", "samplers", "backbones", "datasets", "spaces"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _FOLDERS = ("losses", "miners", "models", "datasets")
@@ -48,6 +48,8 @@ _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # magnitude of arguments of losses and
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?")
 _PML = pml.PREFIX
 _PML_NAME = "pytorch-metric-learning"
+# Sizes that the runtime supplies to losses, and a user may give.
+SIZES = frozenset({"num_classes", "embedding_size"})
 _T = TypeVar("_T")
 
 
@@ -56,7 +58,7 @@ class Component:
     """What is known of a component.
 
     Attributes:
-        kind: losses, miners, samplers, backbones or datasets.
+        kind: losses, miners, samplers, backbones, datasets or spaces.
         name: what configs call it.
         target: ``"module:Class"``.
         distribution: where it comes from, with its version if known.
@@ -231,7 +233,7 @@ def problems(
     given = supplied(kind) if runtime is None else frozenset(runtime)
     nested = registry_nested.places(target, kind, arguments)
     own = {k: v for k, v in arguments.items() if k not in nested}
-    hidden = frozenset() if kind == "losses" else given  # sizes, which a user may give
+    hidden = given - SIZES if kind == "losses" else given  # a user may give sizes
     found = check(name, target, own, given | set(nested), set(bound), hidden)
     declared = {p.name for p in parameters_of(target)}
     if kind in ("losses", "miners", *pml.PARTS):
@@ -280,7 +282,7 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
     Registering the same class again (a notebook cell run twice) replaces it.
 
     Args:
-        kind: losses, miners, samplers, backbones or datasets.
+        kind: losses, miners, samplers, backbones, datasets or spaces.
         name: the name in configs and commands: letters, digits and ``_`` or ``-``, with dots
             between parts.
 
@@ -462,7 +464,7 @@ def _out_of_range(arguments: Mapping[str, Any]) -> list[Misfit]:
         if not (value == 0 or _LEAST_NUMBER <= abs(value) <= _MOST_NUMBER):
             wanted = "must be 0 or a number of magnitude 1e-12 to 1e9"
             found.append(Misfit(key, f"{wanted}, not {show(value)}"))
-        elif key in RUNTIME["losses"] and value < 1:
+        elif key in SIZES and value < 1:
             found.append(Misfit(key, f"must be at least 1, not {value}"))
     return found
 
@@ -470,7 +472,7 @@ def _out_of_range(arguments: Mapping[str, Any]) -> list[Misfit]:
 def _wrong_sizes(arguments: Mapping[str, Any], runtime: Mapping[str, Any]) -> list[Misfit]:
     """Return the user's sizes that contradict those of the experiment."""
     found = []
-    for key in RUNTIME["losses"] & set(arguments) & set(runtime):
+    for key in SIZES & set(arguments) & set(runtime):
         given, real = arguments[key], runtime[key]
         if given < real or (given > real and key != "num_classes"):  # spare classes do no harm
             message = f"is {given}, but the experiment has {real}; leave it out"

@@ -13,14 +13,15 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import UserError, blaming
-from zoo.registry import components, contracts
-from zoo.registry.calling import loss_of
+from zoo.registry import components, contracts, hooks
+from zoo.registry.calling import loss_of, takes_image_ids
 from zoo.registry.components import Kind
 from zoo.registry.nested import Spec
 from zoo.support.randomness import unchanged_randomness
@@ -31,39 +32,90 @@ _OF_A_GALLERY = ("ref_emb", "ref_labels")
 _Fault = tuple[tuple[str | int, ...], str]
 
 
-def rehearse(
-    loss: nn.Module, miner: Any, size: int, labels: Tensor, names: tuple[str, str]
-) -> None:
-    """Compute a loss and its gradient for made-up embeddings of images with the given labels.
+class Rehearsal(NamedTuple):
+    """Made-up embeddings of a batch of training images, whose labels are real.
+
+    Attributes:
+        size: of an embedding.
+        labels: (N,) of the batch.
+        ids: (N,) the place of its images in the training data.
+        all_labels: (n,) of the training data.
+        names: of the loss and the miner, for messages.
+    """
+
+    size: int
+    labels: Tensor
+    ids: Tensor
+    all_labels: Tensor
+    names: tuple[str, str]
+
+    @classmethod
+    def alone(cls, size: int, labels: Tensor, names: tuple[str, str]) -> Rehearsal:
+        """Return a trial of a batch that is all of the training data."""
+        return cls(size, labels, torch.arange(len(labels), device=labels.device), labels, names)
+
+    def embeddings(self, of: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return an embedding for each of some labels."""
+        generator = generator or torch.Generator().manual_seed(0)
+        return torch.randn(len(of), self.size, generator=generator).to(of.device)
+
+    def begin_epoch(self, *components: object) -> None:
+        """Let components look at the training data."""
+        for hooked in hooks.of_epochs(*components):
+            with blaming(f"begin_epoch of {self.names[0]}, tried before training,"):
+                embed = partial(hooks.rows_of, self.embeddings(self.all_labels))
+                hooked.begin_epoch(0, self.all_labels, embed)
+
+    def value(
+        self, loss: nn.Module, miner: Any, x: Tensor, when: str
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None]:
+        """Return the loss of embeddings of the batch, and what was mined."""
+        ids = self.ids if takes_image_ids(loss) else None
+        return loss_of(loss, miner, x.requires_grad_(), self.labels, self.names, when, ids)
+
+
+def rehearse(loss: nn.Module, miner: Any, trial: Rehearsal) -> None:
+    """Compute a loss and its gradient for made-up embeddings of some training images.
 
     The state of the loss may change. The pairs of the miner must agree with the labels, unless its
-    ``expected_failures`` has ``check_labels``. The names are those of the loss and the miner.
+    ``expected_failures`` has ``check_labels``.
 
     Raises:
         UserError: names the component and what it did or returned.
     """
-    when = f"on {len(labels)} embeddings, tried before training,"
-    mined = _two_steps(loss, miner, size, labels, names, when)
+    when = f"on {len(trial.labels)} embeddings, tried before training,"
+    mined = _two_steps(loss, miner, trial, when)
     expected = getattr(miner, "expected_failures", None)
     declared = isinstance(expected, Mapping) and "check_labels" in expected
     fault = None
     if mined is not None:
-        looked = None if declared else labels.cpu()
-        fault = contracts.mined(mined, len(labels), looked)
+        looked = None if declared else trial.labels.cpu()
+        fault = contracts.mined(mined, len(trial.labels), looked)
     if fault:
-        raise UserError(f"{names[1]} {when} {fault}")
+        raise UserError(f"{trial.names[1]} {when} {fault}")
+
+
+def output(kind: Kind, trial: Rehearsal, component: nn.Module) -> Tensor:
+    """Return what a loss or a miner gives for made-up embeddings: its value, or its indices."""
+    component = component.to(trial.labels.device)
+    x = trial.embeddings(trial.labels)
+    trial.begin_epoch(component)
+    if kind == "miners":
+        return torch.cat([*component(x, trial.labels)])
+    return trial.value(component, None, x, "tried before training,")[0]
 
 
 def _two_steps(
-    loss: nn.Module, miner: Any, size: int, labels: Tensor, names: tuple[str, str], when: str
+    loss: nn.Module, miner: Any, trial: Rehearsal, when: str
 ) -> tuple[Tensor, ...] | None:
     """Compute loss and gradient twice, as some losses fail only then; return what was mined."""
     generator = torch.Generator().manual_seed(0)
     mined = None
+    trial.begin_epoch(loss, miner)
     for step in ("", " for the second time"):
-        x = torch.randn(len(labels), size, generator=generator).to(labels.device).requires_grad_()
-        value, mined = loss_of(loss, miner, x, labels, names, when + step)
-        with blaming(f"the backward pass of {names[0]} {when}{step}"):
+        x = trial.embeddings(trial.labels, generator)
+        value, mined = trial.value(loss, miner, x, when + step)
+        with blaming(f"the backward pass of {trial.names[0]} {when}{step}"):
             torch.autograd.backward(value)
     return mined
 
@@ -71,8 +123,9 @@ def _two_steps(
 def check_call(loss: nn.Module, name: str, mined: bool) -> None:
     """Raise a UserError if a loss's ``forward`` does not take the arguments that training gives."""
     given = ["embeddings", "labels", *["indices_tuple"] * mined]
+    more = {"image_ids": "image_ids"} if takes_image_ids(loss) else {}
     try:
-        bound = inspect.signature(loss.forward).bind(*given).arguments
+        bound = inspect.signature(loss.forward).bind(*given, **more).arguments
         wrong = next((p for p in _OF_A_GALLERY if bound.get(p, p) == "labels"), None)
         reason = f"its second argument is {wrong}" if wrong else ""
     except TypeError as error:
@@ -102,7 +155,12 @@ def faults(loss: Any, miner: Any, size: int | None) -> list[_Fault]:
 @functools.lru_cache(maxsize=256)
 def _try(text: str, size: int | None) -> list[_Fault]:
     sections = json.loads(text)
-    runtime = {"num_classes": _CLASSES, "embedding_size": size or 8}
+    runtime = {
+        "num_classes": _CLASSES,
+        "embedding_size": size or 8,
+        "num_images": _CLASSES * _PER_CLASS,
+        "level_sizes": [size or 8],
+    }
     built: dict[str, Any] = {"losses": None, "miners": None}
     with _in_silence(), torch.random.fork_rng(devices=[]), unchanged_randomness():
         for kind, key in (("losses", "loss"), ("miners", "miner")):
@@ -132,7 +190,7 @@ def _uncallable(
     names = (sections["losses"]["name"], (sections["miners"] or {}).get("name", ""))
     call = "loss(embeddings, labels, indices_tuple)" if miner else "loss(embeddings, labels)"
     try:
-        _two_steps(loss, miner, size, labels, names, f"called as {call}")
+        _two_steps(loss, miner, Rehearsal.alone(size, labels, names), f"called as {call}")
     except UserError as error:
         yield ("loss",), f"cannot be trained with: {error}"
 

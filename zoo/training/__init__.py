@@ -2,7 +2,10 @@
 
 - ``experiment``: a config -> data, network, loss, miner, sampler
 - ``embedder``: pixels -> preprocessing -> backbone -> pooling -> linear layer
-- ``loop``, ``step``: the training loop; one step
+- ``learning``: the part of it that only training needs
+- ``loop``, ``step``, ``epochs``: the training loop; one step; what happens between epochs
+- ``scheduled``: a loss or a miner whose arguments change
+- ``agreement``: an equal state of the loss in all processes
 - ``batchnorm``: batch normalisation over several processes
 - ``optimizer``, ``device``, ``meter``: parameter groups and schedule; device, precision; mean loss
 - ``chosen``: the last checkpoint, or the best on held-out classes

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from zoo.base import Backbone, Preprocess
+from zoo.base import Backbone, Preprocess, Space
 from zoo.errors import UserError, blaming, did_you_mean
 from zoo.registry import contracts
 from zoo.support.precision import without_autocast
@@ -93,6 +93,9 @@ class Embedder(nn.Module):
         freeze: ``"batchnorm"`` does not train the statistics, scale and shift of the backbone's
             BatchNorm layers; ``"trunk"`` does not train the backbone at all.
         name: of the backbone, for messages; by default that of its class.
+        slices: sizes of the parts into which the embedding of each level is cut, each of which is a
+            level of its own to the loss; by default it stays whole.
+        space: in which embeddings are compared; by default by their cosines.
 
     Attributes:
         level_names: the backbone's ``level_names``, else "1", "2", ...
@@ -111,6 +114,8 @@ class Embedder(nn.Module):
         pooling: Pooling = "avg",
         freeze: Freeze = "none",
         name: str | None = None,
+        slices: Sequence[int] | None = None,
+        space: Space | None = None,
     ) -> None:
         super().__init__()
         _check_choice("pooling", pooling, Pooling)
@@ -129,10 +134,16 @@ class Embedder(nn.Module):
         self.backbone = backbone
         self.heads = nn.ModuleList(_head(dim, embedding_size) for dim in dims)
         self.feature_sizes = dims
-        numbers = [str(i + 1) for i in range(len(dims))]
-        self.level_names: Sequence[str] = getattr(backbone, "level_names", numbers)
-        self.level_sizes = [embedding_size or dim for dim in dims]
+        names = getattr(backbone, "level_names", [str(i + 1) for i in range(len(dims))])
+        sizes = [embedding_size or dim for dim in dims]
+        self.level_names, self.level_sizes = _cut(names, sizes, slices)
         self.embedding_size = sum(self.level_sizes)
+        if space is not None and len(self.level_sizes) > 1:
+            raise UserError(
+                f"{name or type(backbone).__name__} has {len(self.level_sizes)} levels, which are "
+                "compared by cosines; set model.space=null"
+            )
+        self.space = space
         self.pooling = pooling
         self.freeze = freeze
         self.name = name or type(backbone).__name__
@@ -165,13 +176,17 @@ class Embedder(nn.Module):
         """Return the embedding of each level, (N, d) each."""
         return tuple(torch.split(embeddings, self.level_sizes, dim=1))
 
-    def combined(self, vectors: Tensor) -> Tensor:
-        """Return embeddings or pooled features for search: all levels have equal weight."""
-        if len(self.level_sizes) == 1:
-            return vectors
-        own = vectors.shape[1] == self.embedding_size
-        sizes = self.level_sizes if own else self.feature_sizes
-        return torch.cat([F.normalize(part) for part in torch.split(vectors, sizes, dim=1)], 1)
+    def points(self, embeddings: Tensor) -> Tensor:
+        """Return what a search compares, (N, d): embeddings of length 1, or points of the space."""
+        return F.normalize(embeddings) if self.space is None else self.space.points(embeddings)
+
+    def combined(self, embeddings: Tensor) -> Tensor:
+        """Return embeddings (N, d) for search: all levels have equal weight."""
+        return _of_equal_length(embeddings, self.level_sizes)
+
+    def combined_features(self, features: Tensor) -> Tensor:
+        """Return pooled features (N, C) for search: all levels of the backbone count the same."""
+        return _of_equal_length(features, self.feature_sizes)
 
     def train(self, mode: bool = True) -> Embedder:
         """Switch to training, or with ``False`` to evaluation mode, where frozen parts stay."""
@@ -219,6 +234,30 @@ class Embedder(nn.Module):
         if self.pooling == "avg":
             return level.mean((2, 3), dtype=full)
         return level.amax((2, 3)).to(full)
+
+
+def _of_equal_length(vectors: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return vectors in which each part has length 1; one that has only one part is unchanged."""
+    if len(sizes) == 1:
+        return vectors
+    return torch.cat([F.normalize(part) for part in torch.split(vectors, list(sizes), dim=1)], 1)
+
+
+def _cut(
+    names: Sequence[str], sizes: Sequence[int], slices: Sequence[int] | None
+) -> tuple[list[str], list[int]]:
+    """Return the names and sizes of the levels after each was cut into slices."""
+    if slices is None:
+        return list(names), list(sizes)
+    if any(sum(slices) != size for size in sizes):
+        raise UserError(
+            f"model.slices {list(slices)} are {sum(slices)} together, and an embedding has "
+            f"{' or '.join(map(str, dict.fromkeys(sizes)))} numbers; make them equal"
+        )
+    several = len(sizes) > 1
+    numbers = range(1, len(slices) + 1)
+    cut = [f"{name}{i}" if several else str(i) for name in names for i in numbers]
+    return cut, list(slices) * len(sizes)
 
 
 def _side_by_side(levels: list[Tensor]) -> Tensor:

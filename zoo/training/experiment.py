@@ -5,40 +5,38 @@ from __future__ import annotations
 import os
 import random
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from rich.filesize import decimal
 from torch import Tensor, nn
 
 from zoo.base import BatchSampler, ImageDataset, Split
-from zoo.config.build import build, refuse
+from zoo.config.build import build
 from zoo.config.schema import Config
 from zoo.data.cache import CachedImages
 from zoo.data.holdout import hold_out
-from zoo.data.pipeline import centre_crops, first_batch
+from zoo.data.pipeline import centre_crops
 from zoo.data.splits import build_dataset, decoded
 from zoo.errors import UserError
 from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
-from zoo.registry import contracts, rehearsal
+from zoo.registry import contracts
 from zoo.support import environment
-from zoo.support.randomness import unchanged_randomness
 from zoo.training.batchnorm import synchronise
 from zoo.training.device import choose_device, choose_precision
 from zoo.training.embedder import Embedder
+from zoo.training.learning import add_training
+from zoo.training.scheduled import Scheduled
 
 
 @dataclass
 class Experiment:
     """The objects of a config; those of training are None at 0 iterations.
 
-    ``validation`` has the classes held out from ``train``; None if there are none.
+    ``validation`` has the classes held out from ``train``; None if there are none. ``scheduled``
+    are the losses and the miner whose arguments change.
     """
 
     config: Config
@@ -50,8 +48,9 @@ class Experiment:
     train: ImageDataset | None = None
     validation: ImageDataset | None = None
     loss: nn.Module | None = None
-    miner: Callable[[Tensor, Tensor], Any] | None = None
+    miner: nn.Module | None = None
     sampler: BatchSampler | None = None
+    scheduled: list[Scheduled] = field(default_factory=list)
     ranks: Ranks = field(default_factory=Ranks)
 
 
@@ -91,7 +90,7 @@ def assemble(
     )
     _check_shares(experiment)
     if train is not None:
-        _add_training(experiment, train)
+        add_training(experiment, train)
     _check_memory(experiment)
     return experiment
 
@@ -152,89 +151,17 @@ def build_embedder(config: Config, device: torch.device) -> Embedder:
     model = config.model
     backbone = build("backbones", model.backbone, {})
     embedder = Embedder(
-        backbone, model.embedding_size, model.pooling, model.freeze, model.backbone.name
+        backbone,
+        model.embedding_size,
+        model.pooling,
+        model.freeze,
+        model.backbone.name,
+        model.slices,
+        build("spaces", model.space, {}) if model.space is not None else None,
     )
     layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
     on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]
     return on_device
-
-
-def _add_training(experiment: Experiment, train: ImageDataset) -> None:
-    config = experiment.config
-    assert config.loss is not None
-    assert config.sampler is not None
-    levels = experiment.embedder.level_sizes
-    experiment.train = train
-    batches = {
-        "labels": np.asarray(train.labels),
-        "seed": config.seed,
-        "embed": partial(_embed_some, experiment),
-    }
-    experiment.sampler = build("samplers", config.sampler, batches)
-    refuse(config.sampler, contracts.sampler(experiment.sampler))
-    losses = [
-        build("losses", config.loss, {"num_classes": len(train.class_names), "embedding_size": d})
-        for d in levels
-    ]
-    refuse(config.loss, contracts.module(losses[0]))
-    rehearsal.check_call(losses[0], config.loss.name, config.miner is not None)
-    experiment.loss = (losses[0] if len(losses) == 1 else nn.ModuleList(losses)).to(
-        experiment.device
-    )
-    check_batch = getattr(losses[0], "check_batch", None)
-    batch_size = getattr(experiment.sampler, "batch_size", None)
-    if check_batch is not None and batch_size is not None:
-        check_batch(batch_size, levels[0])
-    if config.miner is not None:
-        miner = build("miners", config.miner, {})
-        refuse(config.miner, contracts.module(miner))
-        experiment.miner = miner.to(experiment.device)
-    _rehearse(experiment, levels[0])
-
-
-def _rehearse(experiment: Experiment, size: int) -> None:
-    """Try sampler, miner and loss once; uses copies built alike, so that these do not change."""
-    config, train = experiment.config, experiment.train
-    assert config.loss is not None
-    assert train is not None
-    labels = np.asarray(train.labels, np.int64)
-    sizes = {"num_classes": len(train.class_names), "embedding_size": size}
-    with unchanged_randomness(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        indices = _first_batch(experiment, labels)
-        loss = build("losses", config.loss, sizes).to(experiment.device)
-        miner = config.miner and build("miners", config.miner, {}).to(experiment.device)
-        of_batch = torch.from_numpy(labels[indices]).to(experiment.device)
-        names = (config.loss.name, config.miner.name if config.miner else "")
-        rehearsal.rehearse(loss, miner, size, of_batch, names)
-
-
-def _first_batch(experiment: Experiment, labels: NDArray[np.int64]) -> list[int]:
-    """Return the indices of a first batch, or some others if the sampler needs the network."""
-    config = experiment.config
-    assert config.sampler is not None
-    if getattr(experiment.sampler, "draws_late", False):
-        return [int(i) for i in np.argsort(labels, kind="stable")[:64]]
-    batches = {"labels": labels, "seed": config.seed, "embed": partial(_embed_some, experiment)}
-    sampler = build("samplers", config.sampler, batches)
-    return first_batch(sampler, len(labels))
-
-
-def _embed_some(experiment: Experiment, indices: list[int]) -> NDArray[np.float32]:
-    """Return the embeddings of some training images, for a sampler."""
-    assert experiment.train is not None
-    embedder, size = experiment.embedder.eval(), experiment.config.evaluate.batch_size
-    ranks = experiment.ranks
-    mine = indices[ranks.share(len(indices))]
-    parts = [mine[i : i + size] for i in range(0, len(mine), size)]
-    with torch.inference_mode():
-        crops = (centre_crops(experiment.train, experiment.config.images, part) for part in parts)
-        on_device = (images.to(experiment.device) for images in crops)
-        found = [embedder.combined(embedder(images)).float() for images in on_device]
-        nothing = torch.empty(0, embedder.embedding_size, device=experiment.device)
-        embeddings = ranks.gather(torch.cat([nothing, *found]), ranks.counts(len(indices)))
-    as_array: NDArray[np.float32] = embeddings.cpu().numpy()
-    return as_array
 
 
 def _seed(seed: int) -> None:

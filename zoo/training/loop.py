@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from zoo.data.pipeline import training_batches
+from zoo.data.pipeline import Batch, training_batches
 from zoo.data.splits import fingerprint
 from zoo.errors import UserError
 from zoo.evaluation.recall import Recall
@@ -21,7 +21,9 @@ from zoo.runs import identity
 from zoo.runs.choice import on_all_classes
 from zoo.runs.folder import CONFIG, RunFolder
 from zoo.support import signals
+from zoo.training.agreement import align
 from zoo.training.chosen import Chosen
+from zoo.training.epochs import Epochs
 from zoo.training.experiment import Experiment
 from zoo.training.measure import embed, measurer, scores
 from zoo.training.step import Trainer
@@ -74,6 +76,7 @@ class Training:
             experiment.precision,
             experiment.ranks,
         )
+        self.epochs = Epochs(experiment)
         self.fingerprint = fingerprint(self.config, self.train)
         self.chosen = None
         if experiment.validation is not None:
@@ -105,7 +108,7 @@ class Training:
         ):
             stopped = False
             self.clock.start()
-            for batch in batches:
+            for batch in self._by_epoch(batches):
                 trainer.step(batch)
                 self.clock.images += len(batch.indices)
                 report.advance()
@@ -129,6 +132,19 @@ class Training:
                 again = on_all_classes(self.config, source, self.chosen.iteration)
                 self.reporter.say(f"to train it on all training classes: {again}")
         return self.chosen
+
+    def _by_epoch(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches; before the first of an epoch, its hooks are called."""
+        over = self.config.schedule.over or self.config.train.iterations
+        while True:
+            if self.trainer.iteration < self.config.train.iterations:
+                self.epochs.begin(self.trainer.iteration)  # it may decide what the next batch is
+                for component in self.experiment.scheduled:
+                    component.set(self.trainer.iteration / over)
+            batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
     def _due(self, every: int) -> bool:
         done = self.trainer.iteration
@@ -165,6 +181,7 @@ class Training:
             _set_threads(state.get("threads"), self.reporter)
         self.trainer.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
+        self.epochs.load_state_dict(state.get("epochs", self.epochs.state_dict()))
         seconds, images = state["clock"]
         self.clock.seconds, self.clock.images = float(seconds), int(images)
         if self.chosen is not None:
@@ -173,7 +190,7 @@ class Training:
     def _save(self, sampler_state: dict[str, Any]) -> None:
         self.trainer.check()
         self.trainer.check_weights()
-        self.trainer.align()
+        align(self.trainer.loss, self.ranks, self.trainer.loss_name)
         self.clock.stop()
         state = {
             **self.trainer.state_dict(sampler_state),
@@ -182,6 +199,7 @@ class Training:
             "processes": self.ranks.size,
             "fingerprint": self.fingerprint,
             "clock": [self.clock.seconds, self.clock.images],
+            "epochs": self.epochs.state_dict(),
         }
         if self.chosen is not None:
             state["chosen"] = self.chosen.state_dict()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from zoo.config.schema import Optimizer, Schedule
+from zoo.registry import hooks
 from zoo.training.embedder import Embedder
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
@@ -19,16 +20,24 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 _NOT_TORCHS = {"name", "lr", "head_multiplier", "loss_multiplier"}
 
 
-def make_optimizer(spec: Optimizer, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimiser: the trunk, the new layers and the loss each have their own group."""
-    shares = {
-        "trunk": (list(embedder.trunk_parameters()), 1.0),
-        "head": (list(embedder.head_parameters()), spec.head_multiplier),
-        "loss": ([p for p in loss.parameters() if p.requires_grad], spec.loss_multiplier),
-    }
+def make_optimizer(
+    spec: Optimizer, embedder: Embedder, loss: nn.Module, loss_name: str = "the loss"
+) -> torch.optim.Optimizer:
+    """Build the optimiser: the trunk, the new layers and the loss each have their own group.
+
+    A loss may have several, see :meth:`zoo.base.LossHooks.parameter_groups`.
+    """
+    shares = [
+        ("trunk", list(embedder.trunk_parameters()), 1.0),
+        ("head", list(embedder.head_parameters()), spec.head_multiplier),
+    ]
+    shares += [
+        ("loss", parameters, spec.loss_multiplier * factor)
+        for parameters, factor in hooks.parameter_groups(loss, loss_name)
+    ]
     groups = [
         {"params": parameters, "lr": spec.lr * multiplier, "name": name}
-        for name, (parameters, multiplier) in shares.items()
+        for name, parameters, multiplier in shares
         if parameters
     ]
     return _OPTIMIZERS[spec.name](groups, **spec.model_dump(exclude=_NOT_TORCHS))

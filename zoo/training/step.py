@@ -16,7 +16,7 @@ from zoo.config.schema import Config
 from zoo.data.pipeline import Batch
 from zoo.errors import UserError, blaming
 from zoo.parallel.ranks import Ranks
-from zoo.registry.calling import loss_of, part_of
+from zoo.registry.calling import loss_of, part_of, takes_image_ids
 from zoo.support.randomness import random_state, set_random_state
 from zoo.training.embedder import Embedder
 from zoo.training.meter import Meter
@@ -38,8 +38,8 @@ class Trainer:
     Args:
         config: the experiment; it has an optimizer.
         embedder: the network, on its device.
-        loss: called like the losses of pytorch-metric-learning; for a network of several levels, a
-            ModuleList of one for each, whose sum is minimised.
+        loss: called like the losses of pytorch-metric-learning; a ModuleList of one for each level
+            of the embedding, whose sum is minimised, or one for all of them.
         miner: picks pairs or triplets for the loss; None for all.
         precision: fp32, bf16 or fp16, as :func:`choose_precision` returns it.
         ranks: the processes that share each batch. Each embeds its share, and computes the loss of
@@ -59,7 +59,9 @@ class Trainer:
         self.embedder, self.loss, self.miner = embedder, loss, miner
         self.losses = list(loss) if isinstance(loss, nn.ModuleList) else [loss]
         self.ranks, self.seed = ranks or Ranks(), config.seed
-        has_parts = miner is None and all(hasattr(one, "part") for one in self.losses)
+        self.takes_ids = [takes_image_ids(one) for one in self.losses]
+        shareable = miner is None and not any(self.takes_ids)
+        has_parts = shareable and all(hasattr(one, "part") for one in self.losses)
         self.in_parts = has_parts and not self.ranks.alone
         self._gather = self.ranks.gather_parts if self.in_parts else self.ranks.gather
         self.clip_norm = config.train.clip_norm
@@ -71,13 +73,14 @@ class Trainer:
         self.device = next(embedder.parameters()).device
         self.dtype = _DTYPES.get(precision)
         self.iteration = 0
-        self.optimizer = make_optimizer(config.optimizer, embedder, loss)
+        self.optimizer = make_optimizer(config.optimizer, embedder, loss, self.loss_name)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.factor = learning_rate_factor(config.schedule, config.train.iterations)
         self._set_rates()
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
         self.parameters = [p for g in self.optimizer.param_groups for p in g["params"]]
-        self.ranks.copy_first([*embedder.state_dict().values(), *loss.state_dict().values()])
+        state = [*embedder.state_dict().values(), *loss.state_dict().values()]
+        self.ranks.copy_first([value for value in state if isinstance(value, Tensor)])
         self.meter = Meter(self.device, len(self.losses))
 
     def step(self, batch: Batch) -> None:
@@ -92,9 +95,7 @@ class Trainer:
         # The loss and the miner compute in float32, whatever the precision of the network.
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         embeddings = self._gather(embeddings, self.ranks.counts(len(labels)))
-        levels = self.embedder.levels(embeddings)
-        losses = [self._loss(*pair, labels) for pair in zip(self.losses, levels, strict=True)]
-        loss = torch.stack([of_level.reshape(()) for of_level in losses])
+        loss = torch.stack(self._losses(embeddings, labels, batch.indices))
         total = loss.sum()
         self.optimizer.zero_grad(set_to_none=True)
         with blaming(f"the backward pass of {self.loss_name} in iteration {self.iteration + 1}"):
@@ -139,12 +140,23 @@ class Trainer:
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
 
-    def _loss(self, loss: nn.Module, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of one level, or the part of it that this process computes."""
+    def _losses(self, embeddings: Tensor, labels: Tensor, indices: list[int]) -> list[Tensor]:
+        """Return the loss of each level, or the part of it that this process computes."""
         names, when = (self.loss_name, self.miner_name), f"in iteration {self.iteration + 1}"
-        if self.in_parts:
-            return part_of(loss, self.ranks, embeddings, labels, names[0], when)
-        return loss_of(loss, self.miner, embeddings, labels, names, when)[0]
+        several = isinstance(self.loss, nn.ModuleList)
+        levels = self.embedder.levels(embeddings) if several else (embeddings,)
+        ids = None
+        if any(self.takes_ids):
+            ids = torch.tensor(indices).to(self.device, non_blocking=True)
+        found = []
+        for loss, level, takes in zip(self.losses, levels, self.takes_ids, strict=True):
+            if self.in_parts:
+                value = part_of(loss, self.ranks, level, labels, names[0], when)
+            else:
+                given = ids if takes else None
+                value = loss_of(loss, self.miner, level, labels, names, when, given)[0]
+            found.append(value.reshape(()))
+        return found
 
     def _embed(self, images: Tensor) -> Tensor:
         """Return the embeddings of a batch; chunks keep no activations.
@@ -156,23 +168,6 @@ class Trainer:
             return embeddings
         parts = torch.split(images, self.chunk_size)
         return torch.cat([checkpoint(self.embedder, part, use_reentrant=False) for part in parts])
-
-    def align(self) -> None:
-        """Make the loss's memory that of the first process, from which others differ by rounding.
-
-        Raises:
-            UserError: they differ by more.
-        """
-        for name, mine in () if self.ranks.alone else self.loss.state_dict().items():
-            first = mine.clone()
-            self.ranks.copy_first([first])
-            if not torch.allclose(first, mine, rtol=1e-3, atol=1e-5, equal_nan=True):
-                raise UserError(
-                    f"{self.loss_name} has another state ({name}) in process {self.ranks.rank + 1} "
-                    "than in the first; a loss must compute the same in each: it may draw random "
-                    "numbers only from torch, Python or NumPy's global generators"
-                )
-            mine.copy_(first)
 
     def check(self) -> None:
         """Raise a DivergedError if a loss or a gradient since the last check was not finite."""

@@ -46,7 +46,7 @@ def check_float32(subject: Subject) -> None:
             compare.require_gradient(low.gradient, compare.true_gradient(subject, batch), 1e-3)
 
     for batch in batches.general():
-        hold(float32_is_near, TrialBatch(batch.x.float().double(), batch.y))
+        hold(float32_is_near, batch._replace(x=batch.x.float().double()))
 
 
 def check_half_precision(subject: Subject) -> None:
@@ -57,7 +57,7 @@ def check_half_precision(subject: Subject) -> None:
 
     def half_is_near(batch: TrialBatch) -> None:
         for dtype in (torch.bfloat16, torch.float16):
-            rounded = TrialBatch(batch.x.to(dtype).double(), batch.y)
+            rounded = batch._replace(x=batch.x.to(dtype).double())
             wanted = subject.evaluate(rounded, torch.float32)
             with prefixed(f"in {str(dtype).removeprefix('torch.')}, not float32,"):
                 require_same(subject.evaluate(rounded, dtype), wanted, rtol=0.02, gradient=0.1)
@@ -103,7 +103,7 @@ def check_collapsed(subject: Subject) -> None:
     """Value and gradient are finite if all embeddings are equal, as after too large a step."""
     batch = batches.clusters(3, 4)
     for x in (torch.ones_like(batch.x), batch.x[:1].expand_as(batch.x)):
-        hold_finite(subject, TrialBatch(x, batch.y))
+        hold_finite(subject, batch._replace(x=x))
 
 
 def check_antipodal(subject: Subject) -> None:
@@ -135,9 +135,9 @@ def check_duplicates(subject: Subject) -> None:
     x = batch.x.clone()
     for first, second, *_ in places:
         x[second] = x[first]
-    hold_finite(subject, TrialBatch(x, batch.y))
+    hold_finite(subject, batch._replace(x=x))
     x[places[0][0]] = x[places[1][0]]
-    hold_finite(subject, TrialBatch(x, batch.y))
+    hold_finite(subject, batch._replace(x=x))
 
 
 def check_huge_norms(subject: Subject) -> None:
@@ -155,7 +155,7 @@ def check_zero_rows(subject: Subject) -> None:
     some = batch.x.clone()
     some[[0, 5]] = 0
     for x in (some, torch.zeros_like(some)):
-        hold_finite(subject, TrialBatch(x, batch.y))
+        hold_finite(subject, batch._replace(x=x))
 
 
 def check_nan_embeddings(subject: Subject) -> None:
@@ -172,7 +172,7 @@ def check_nan_embeddings(subject: Subject) -> None:
         for of_gallery in galleries:
             where = f"{which} of the gallery" if of_gallery else which
             _require_nan(
-                subject, TrialBatch(x, batch.y), batch.x.float() if of_gallery else None, where
+                subject, batch._replace(x=x), batch.x.float() if of_gallery else None, where
             )
 
 

@@ -50,7 +50,7 @@ def check_relabelling(subject: Subject) -> None:
     """
 
     def numbers_do_not_matter(batch: TrialBatch) -> None:
-        other = TrialBatch(batch.x, (5 * batch.y + 3) % CLASSES)
+        other = batch._replace(y=(5 * batch.y + 3) % CLASSES)
         with prefixed(f"with labels {other.y.tolist()}"):
             require_same(subject.evaluate(other), subject.evaluate(batch))
 
@@ -69,7 +69,7 @@ def check_label_values(subject: Subject) -> None:
         wanted = subject.evaluate(batch)
         for what, y in {"below 0": -1 - batch.y, "above 2^24": 2**24 + batch.y}.items():
             with prefixed(f"with labels {what}"):
-                require_same(subject.evaluate(TrialBatch(batch.x, y)), wanted)
+                require_same(subject.evaluate(batch._replace(y=y)), wanted)
 
     for batch in batches.general():
         hold(any_number_works, batch)
@@ -85,7 +85,7 @@ def check_rotation(subject: Subject) -> None:
         wanted = subject.evaluate(batch)
         expected = wanted._replace(gradient=wanted.gradient @ rotation)
         with prefixed("after a rotation"):
-            require_same(subject.evaluate(TrialBatch(batch.x @ rotation, batch.y)), expected)
+            require_same(subject.evaluate(batch._replace(x=batch.x @ rotation)), expected)
 
     for batch in batches.general():
         hold(axes_do_not_matter, batch)
@@ -104,7 +104,7 @@ def check_scale_invariance(subject: Subject) -> None:
         }.items():
             with prefixed(f"with embeddings {what}"):
                 expected = wanted._replace(gradient=wanted.gradient / factor)
-                require_same(subject.evaluate(TrialBatch(batch.x * factor, batch.y)), expected)
+                require_same(subject.evaluate(batch._replace(x=batch.x * factor)), expected)
 
     for batch in batches.general():
         hold(length_does_not_matter, batch)

@@ -152,7 +152,7 @@ def check_learning(subject: Subject) -> None:
         rows = torch.cat([torch.randperm(6, generator=random)[:3] + 6 * c for c in range(4)])
         optimizer.zero_grad()
         with prefixed(f"in step {step + 1}"):
-            value = call(loss, images[rows] @ weight, y[rows])
+            value = call(loss, images[rows] @ weight, y[rows], ids=rows)
             values.append(float(value.detach()))
             if not math.isfinite(values[-1]):
                 raise CheckFailedError(f"the value is {values[-1]}", "infinite value")
