@@ -56,6 +56,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "npair_mc": "zoo.losses.npair_mc:NPairMCLoss",
         "ntxent": "zoo.losses.ntxent:NTXentLoss",
         "osm_caa": "zoo.losses.osm_caa:OSMCAALoss",
+        "potential_field": "zoo.losses.potential_field:PotentialFieldLoss",
         "prototypical": "zoo.losses.prototypical:PrototypicalLoss",
         "proxy_anchor": "zoo.losses.proxy_anchor:ProxyAnchorLoss",
         "proxy_gml": "zoo.losses.proxy_gml:ProxyGMLLoss",

@@ -27,7 +27,7 @@ class MAPDLMLoss(AnchorLoss):
         +1/epsilon (dF(y+) - dF(y_w))    y+ = argmax_y F(y) + epsilon (1 - AP(y))    "positive"
         -1/epsilon (dF(y-) - dF(y_w))    y- = argmax_y F(y) - epsilon (1 - AP(y))    "negative"
 
-    over the anchors that have a positive and a negative. It is the derivative of the value here, ::
+    over the anchors that have a positive and a negative. It is the derivative of the value here::
 
         L = mean_a of +-1/epsilon (max_y [F_a(y) +- epsilon (1 - AP(y))] - F_a(y_w))
 

@@ -34,8 +34,8 @@ class MultibatchLoss(AnchorLoss):
 
     Reference:
         Tadmor, Wexler, Rosenwein, Shalev-Shwartz, Shashua. Learning a Metric Embedding for Face
-        Recognition using the Multibatch Method. NIPS 2016, arXiv:1605.07270. There is no code of
-        the authors.
+        Recognition using the Multibatch Method. NIPS 2016, arXiv:1605.07270. No code of the
+        authors was found to check it with.
     """
 
     paper: ClassVar[str] = (
