@@ -119,7 +119,7 @@ def _energy(points: Tensor, power: float, half_space: bool) -> Tensor:
         return _of_rows(points, others, 0, power) / max(1, pairs)
     parts = [
         checkpoint(_of_rows, rows, others, i * block, power, use_reentrant=False)
-        for i, rows in enumerate(points.split(block))
+        for i, rows in enumerate(torch.split(points, block))
     ]
     return torch.stack(parts).sum() / pairs
 

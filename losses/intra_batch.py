@@ -156,7 +156,7 @@ class _MessagePassing(nn.Module):
 
     def _attend(self, h: Tensor, dropout: float) -> Tensor:
         query, key, message = (
-            linear(layer, h).unflatten(1, (self.heads, -1)).transpose(0, 1)  # (heads, N, d / heads)
+            linear(layer, h).view(len(h), self.heads, -1).transpose(0, 1)  # (heads, N, d / heads)
             for layer in (self.query, self.key, self.message)
         )
         shares = F.softmax(query @ key.mT / math.sqrt(query.shape[2]), dim=2)

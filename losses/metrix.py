@@ -173,13 +173,12 @@ def _draw(positive: Tensor, concentration: float) -> tuple[Tensor, Tensor]:
     own partner.
     """
     n = len(positive)
-    kind = {"dtype": torch.float64, "device": positive.device}
-    lot = torch.rand((n, n), **kind) * positive
+    lot = torch.rand((n, n), dtype=torch.float64, device=positive.device) * positive
     itself = torch.arange(n, device=positive.device)
     partner = torch.where(positive.any(1), lot.argmax(1), itself)
-    partner = torch.where(torch.rand((), **kind) < 0.5, partner, itself)
-    both = torch.full((), concentration, **kind)
-    share = Beta(both, both, validate_args=False).sample((n, n))
+    partner = torch.where(lot.new_empty(()).uniform_() < 0.5, partner, itself)
+    both = lot.new_full((), concentration)
+    share = Beta(both, both, validate_args=False).sample(lot.shape)
     return partner, share.clamp(_LEAST, 1 - _LEAST)
 
 

@@ -73,5 +73,5 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
     def all_cosines(self, embeddings: Tensor) -> Tensor:
         """Return the cosines (N, C) to the nearest centre of each class."""
         centers = unit(self.weight.to(embeddings.dtype).flatten(0, 1))
-        cosines = (unit(embeddings) @ centers.T).unflatten(1, self.weight.shape[:2])
+        cosines: Tensor = (unit(embeddings) @ centers.T).view(-1, *self.weight.shape[:2])
         return cosines.amax(2)
