@@ -29,6 +29,7 @@ class CosineWeights(Loss):
     sampler = "shuffle"
     gallery = False
     mined = False
+    scale: Tensor | float
 
     def __init__(self, num_classes: int, embedding_size: int) -> None:
         super().__init__()
@@ -46,8 +47,7 @@ class CosineWeights(Loss):
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
         """Return the logits (N, C) of the classes, without a margin."""
-        logits: Tensor = self.scale * self.all_cosines(embeddings)
-        return logits
+        return self.scale * self.all_cosines(embeddings)
 
 
 class CosineClassifier(OfImages, CosineWeights):

@@ -118,7 +118,9 @@ def _energy(points: Tensor, power: float, half_space: bool) -> Tensor:
     if block >= len(points):
         return _of_rows(points, others, 0, power) / max(1, pairs)
     parts = [
-        checkpoint(_of_rows, rows, others, i * block, power, use_reentrant=False)
+        checkpoint(
+            _of_rows, rows, others, i * block, power, use_reentrant=False, preserve_rng_state=False
+        )
         for i, rows in enumerate(torch.split(points, block))
     ]
     return torch.stack(parts).sum() / pairs

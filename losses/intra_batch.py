@@ -45,8 +45,8 @@ class IntraBatchLoss(Loss):
         heads: of the attention; 2 in that config.
         dropout: of attention, messages and linear layers; 0.1 in that config.
         temperature: t; 0.2 in that config.
-        smoothing: the share of a label that is spread over all classes. The source of 0.1 is common
-            practice.
+        smoothing: the share of a label that is spread over all classes; 0.1 is usual, and the
+            authors' config does not state theirs.
         weight: of the images alone; 1 in that config.
 
     Shape:
@@ -156,7 +156,7 @@ class _MessagePassing(nn.Module):
 
     def _attend(self, h: Tensor, dropout: float) -> Tensor:
         query, key, message = (
-            torch.unflatten(linear(layer, h), 1, (self.heads, -1)).transpose(0, 1)  # (heads, N, d')
+            linear(layer, h).view(len(h), self.heads, -1).transpose(0, 1)  # (heads, N, d / heads)
             for layer in (self.query, self.key, self.message)
         )
         shares = F.softmax(query @ key.mT / math.sqrt(query.shape[2]), dim=2)

@@ -173,13 +173,12 @@ def _draw(positive: Tensor, concentration: float) -> tuple[Tensor, Tensor]:
     own partner.
     """
     n = len(positive)
-    a = positive.new_full((), concentration, dtype=torch.float64)
     lot = torch.rand((n, n), dtype=torch.float64, device=positive.device) * positive
     itself = torch.arange(n, device=positive.device)
     partner = torch.where(positive.any(1), lot.argmax(1), itself)
-    coin = torch.rand((), dtype=torch.float64, device=positive.device)
-    partner = torch.where(coin < 0.5, partner, itself)
-    share = Beta(a, a, validate_args=False).sample((n, n))
+    partner = torch.where(lot.new_empty(()).uniform_() < 0.5, partner, itself)
+    both = lot.new_full((), concentration)
+    share = Beta(both, both, validate_args=False).sample(lot.shape)
     return partner, share.clamp(_LEAST, 1 - _LEAST)
 
 

@@ -57,7 +57,8 @@ class NormFaceLoss(CosineClassifier):
     ) -> None:
         super().__init__(num_classes, embedding_size)
         require_positive(scale=scale)
-        self.scale = nn.Parameter(torch.tensor(float(scale)), requires_grad=learn_scale)
+        start = torch.tensor(float(scale))
+        self.scale: Tensor = nn.Parameter(start, requires_grad=learn_scale)
 
     def value(
         self,

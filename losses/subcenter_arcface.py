@@ -53,7 +53,6 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
         "Deng et al. 2020, Sub-center ArcFace: Boosting Face Recognition by Large-scale Noisy "
         "Web Faces"
     )
-    related = "soft_triple"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"
@@ -74,5 +73,5 @@ class SubCenterArcFaceLoss(ArcFaceLoss):
     def all_cosines(self, embeddings: Tensor) -> Tensor:
         """Return the cosines (N, C) to the nearest centre of each class."""
         centers = unit(self.weight.to(embeddings.dtype).flatten(0, 1))
-        cosines = torch.unflatten(unit(embeddings) @ centers.T, 1, self.weight.shape[:2])
+        cosines: Tensor = (unit(embeddings) @ centers.T).view(-1, *self.weight.shape[:2])
         return cosines.amax(2)

@@ -137,7 +137,13 @@ def test_what_is_not_finite_gives_nan(build_loss, name, number, rows):
         assert loss(X[:0], Y[:0], None, bad, Y).isnan()
 
 
-@pytest.mark.parametrize("name", ["normface", "arcface", "proxy_anchor", "soft_triple"])
+WITH_WEIGHTS = (
+    "normface arcface proxy_anchor soft_triple adacos adaface curricularface energy group_loss "
+    "hist intra_batch l_softmax magface proxy_gml subcenter_arcface"
+)
+
+
+@pytest.mark.parametrize("name", WITH_WEIGHTS.split())
 def test_weights_that_are_nan_are_not_hidden(build_loss, name):
     loss = build_loss(name)
     with torch.no_grad():
