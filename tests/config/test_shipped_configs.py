@@ -119,7 +119,8 @@ def test_every_loss_has_a_config_with_the_batches_that_it_is_for(name, data):
 
 def test_there_is_one_for_each_loss_and_the_network_as_it_is():
     levels = {"ice_lmh_folder", "rll_lmh_folder"}  # of the networks with three embeddings
-    parts = {f"{name}_glyphs" for name in ("moderate_positive",)}  # other components
+    components = ("moderate_positive", "schem", "smart_mining", "sphere_convnet")
+    parts = {f"{name}_glyphs" for name in components}  # of other kinds
     wanted = {f"{name}_{data}" for name in LOSSES for data in ("glyphs", "folder")}
     assert set(OTHERS) == wanted | levels | parts
     assert len(OTHERS) == 2 * 41 + 2 + len(parts)
