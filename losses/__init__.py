@@ -19,6 +19,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "contrastive": "zoo.losses.contrastive:ContrastiveLoss",
         "cosface": "zoo.losses.cosface:CosFaceLoss",
         "cross_batch_memory": "zoo.losses.cross_batch_memory:CrossBatchMemoryLoss",
+        "divide_conquer": "zoo.losses.divide_conquer:DivideConquerLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
