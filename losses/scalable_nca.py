@@ -73,6 +73,7 @@ class ScalableNCALoss(ImageLoss):
     paper: ClassVar[str] = (
         "Wu et al. 2018, Improving Generalization via Scalable Neighborhood Component Analysis"
     )
+    related = "nca"
     sampler = "m_per_class"
     kind = "list"
     cost = "N² + N memory"

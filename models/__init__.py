@@ -1,4 +1,4 @@
-"""Backbones of the zoo: one file per method, one line per method in BUILTIN."""
+"""Backbones and spaces of the zoo: one file per method, one line per method in BUILTIN."""
 
 from __future__ import annotations
 
@@ -12,5 +12,9 @@ BUILTIN: dict[str, dict[str, str]] = {
         "sphere_convnet": "zoo.models.sphere_convnet:SphereConvNet",
         "timm.*": "zoo.models.timm_family:TimmBackbone",
         "torchvision.*": "zoo.models.torchvision_family:TorchvisionBackbone",
+    },
+    "spaces": {
+        "euclidean": "zoo.models.euclidean:EuclideanSpace",
+        "hyperbolic": "zoo.models.hyperbolic:HyperbolicSpace",
     },
 }
