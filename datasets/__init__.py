@@ -17,6 +17,8 @@ BUILTIN: dict[str, dict[str, str]] = {
         "anchor_neighbours": "zoo.datasets.anchor_neighbours:AnchorNeighboursSampler",
         "grouped": "zoo.datasets.grouped:GroupedSampler",
         "m_per_class": "zoo.datasets.m_per_class:MPerClassSampler",
+        "schem": "zoo.datasets.schem:SCHEMSampler",
         "shuffle": "zoo.datasets.shuffle:ShuffleSampler",
+        "smart_mining": "zoo.datasets.smart_mining:SmartMiningSampler",
     },
 }

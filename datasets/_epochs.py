@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch.utils.data import Sampler
 
 from zoo.errors import UserError
@@ -82,3 +83,32 @@ class EpochBatches(Sampler[list[int]]):
             rng = np.random.default_rng([self.seed, self._epoch_number])
             self._batches = list(self._epoch(rng))
         return self._batches
+
+
+class LateBatches(EpochBatches):
+    """Batches that depend on the network: an epoch is drawn when its first batch is needed.
+
+    It cannot be drawn again when a run is resumed, so it is part of the state. A subclass defines
+    ``_epoch``, whose batches are all of one size.
+    """
+
+    draws_late: ClassVar[bool] = True
+    _drawn: torch.Tensor | None = None  # the batches of this epoch, made once for all states
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, and the batches of an epoch that has begun."""
+        drawn = None if self._batches is None else self._drawn
+        return {**super().state_dict(), "batches": drawn}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with the batch that was next when the state was saved."""
+        self._epoch_number, self._batch_number = state["epoch"], state["batch"]
+        self._drawn = state["batches"]
+        self._batches = None if self._drawn is None else self._drawn.tolist()
+
+    def _current(self) -> list[list[int]]:
+        is_new = self._batches is None
+        batches = super()._current()
+        if is_new:
+            self._drawn = torch.tensor(batches)
+        return batches

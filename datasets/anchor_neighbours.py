@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from zoo.errors import UserError
 
-from ._epochs import EpochBatches
+from ._epochs import LateBatches
 
 
-class AnchorNeighboursSampler(EpochBatches):
+class AnchorNeighboursSampler(LateBatches):
     """Take some classes at random, the nearest classes of each, and a few images of every class.
 
     The anchor-neighbour sampling of the hierarchical triplet loss. At the start of an epoch, the
@@ -43,7 +42,6 @@ class AnchorNeighboursSampler(EpochBatches):
     """
 
     paper: ClassVar[str] = "Ge et al. 2018, Deep Metric Learning with Hierarchical Triplet Loss"
-    draws_late: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -71,39 +69,14 @@ class AnchorNeighboursSampler(EpochBatches):
         super().__init__(classes * per_class, seed)
         self.classes, self.per_class, self.neighbours = classes, per_class, neighbours
         self._embed = embed
-        self._means: NDArray[np.float64] | None = None  # of this epoch, once it has begun
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position, and the means of the classes of an epoch that has begun."""
-        means = self._means if self._batches is not None else None
-        return {
-            **super().state_dict(),
-            "means": None if means is None else torch.from_numpy(means),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with the batch that was next when the state was saved."""
-        if state["means"] is None:  # an epoch that has not begun will see the network of then
-            self._epoch_number, self._batch_number = state["epoch"], state["batch"]
-            self._means = self._batches = None
-            return
-        self._means = np.asarray(state["means"], np.float64)
-        super().load_state_dict(state)
-
-    def _next(self) -> list[int]:
-        batch = super()._next()
-        if self._batches is None:  # this was the last of its epoch
-            self._means = None
-        return batch
 
     def _epoch(self, rng: np.random.Generator) -> Iterator[list[int]]:
-        if self._means is None:
-            self._means = self._class_means()
+        means = self._class_means()
         decks = [rng.permutation(images) for images in self._images]
         drawn = np.zeros(len(decks), np.int64)
         sizes = np.array([len(deck) for deck in decks])
         while (drawn < sizes).any():
-            chosen = self._draw(np.maximum(sizes - drawn, 0), rng)
+            chosen = self._draw(means, np.maximum(sizes - drawn, 0), rng)
             places = drawn[chosen, None] + np.arange(self.per_class)
             drawn[chosen] += self.per_class
             yield [
@@ -112,21 +85,23 @@ class AnchorNeighboursSampler(EpochBatches):
                 for i in row
             ]
 
-    def _draw(self, left: NDArray[np.int64], rng: np.random.Generator) -> list[int]:
+    def _draw(
+        self, means: NDArray[np.float64], left: NDArray[np.int64], rng: np.random.Generator
+    ) -> list[int]:
         """Return the classes of a batch: anchors, each followed by its neighbours."""
-        assert self._means is not None
         # The first of exponential times with rates `left` are a draw in proportion to it; those of
         # which nothing is left come after all others.
         times = rng.standard_exponential(len(left))
         order = np.argsort(np.where(left > 0, times / np.maximum(left, 1), 1e3 + times))
-        free, chosen = np.ones(len(left), bool), list[int]()
+        free = np.ones(len(left), bool)
+        chosen: list[int] = []
         for anchor in order:
             if len(chosen) == self.classes:
                 break
             if free[anchor]:
                 free[anchor] = False
                 # 2 - 2 a . b is the mean squared distance of two classes on the unit sphere.
-                near = np.where(free, self._means @ self._means[anchor], -np.inf)
+                near = np.where(free, means @ means[anchor], -np.inf)
                 nearest = np.argsort(-near, kind="stable")[: self.neighbours - 1]
                 free[nearest] = False
                 chosen += [int(anchor), *map(int, nearest)]

@@ -26,6 +26,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "cosface": "zoo.losses.cosface:CosFaceLoss",
         "cross_batch_memory": "zoo.losses.cross_batch_memory:CrossBatchMemoryLoss",
         "curricularface": "zoo.losses.curricularface:CurricularFaceLoss",
+        "divide_conquer": "zoo.losses.divide_conquer:DivideConquerLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "energy": "zoo.losses.energy:EnergyLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -74,7 +75,7 @@ class CrossBatchMemoryLoss(ImageLoss):
     kind = "pair"
     cost = "N² + N memory"
     sampler = "m_per_class"
-    check_arguments: ClassVar[dict[str, Any]] = {"memory_size": 16}
+    check_arguments: ClassVar[Mapping[str, Any]] = {"memory_size": 16}
 
     def __init__(
         self,
