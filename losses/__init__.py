@@ -10,6 +10,7 @@ if __name__ != "zoo.losses":
 BUILTIN: dict[str, dict[str, str]] = {
     "losses": {
         "a_bier": "zoo.losses.a_bier:ABIERLoss",
+        "abe": "zoo.losses.abe:ABELoss",
         "am_softmax": "zoo.losses.am_softmax:AMSoftmaxLoss",
         "angular": "zoo.losses.angular:AngularLoss",
         "arcface": "zoo.losses.arcface:ArcFaceLoss",

@@ -7,6 +7,7 @@ if __name__ != "zoo.models":
 
 BUILTIN: dict[str, dict[str, str]] = {
     "backbones": {
+        "abe": "zoo.models.abe:AttentionEnsemble",
         "bn_inception": "zoo.models.bn_inception:BNInception",
         "convnet": "zoo.models.convnet:ConvNet",
         "timm.*": "zoo.models.timm_family:TimmBackbone",
