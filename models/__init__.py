@@ -10,6 +10,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "abe": "zoo.models.abe:AttentionEnsemble",
         "bn_inception": "zoo.models.bn_inception:BNInception",
         "convnet": "zoo.models.convnet:ConvNet",
+        "ensemble": "zoo.models.ensemble:Ensemble",
         "timm.*": "zoo.models.timm_family:TimmBackbone",
         "torchvision.*": "zoo.models.torchvision_family:TorchvisionBackbone",
     },
