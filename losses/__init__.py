@@ -42,6 +42,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "proxy_anchor": "zoo.losses.proxy_anchor:ProxyAnchorLoss",
         "proxy_nca": "zoo.losses.proxy_nca:ProxyNCALoss",
         "rll": "zoo.losses.rll:RLLoss",
+        "s2sd": "zoo.losses.s2sd:S2SDLoss",
         "scalable_nca": "zoo.losses.scalable_nca:ScalableNCALoss",
         "snr": "zoo.losses.snr:SNRLoss",
         "soft_triple": "zoo.losses.soft_triple:SoftTripleLoss",
