@@ -21,6 +21,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "circle": "zoo.losses.circle:CircleLoss",
         "contrastive": "zoo.losses.contrastive:ContrastiveLoss",
         "cosface": "zoo.losses.cosface:CosFaceLoss",
+        "daml": "zoo.losses.daml:DAMLLoss",
         "dreml": "zoo.losses.dreml:DREMLLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
