@@ -26,6 +26,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "drpr": "zoo.losses.drpr:DRPRLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "hdc_cascade": "zoo.losses.hdc_cascade:HDCCascadeLoss",
+        "hdml": "zoo.losses.hdml:HDMLLoss",
         "heated_up": "zoo.losses.heated_up:HeatedUpLoss",
         "histogram": "zoo.losses.histogram:HistogramLoss",
         "ice": "zoo.losses.ice:ICELoss",
