@@ -24,6 +24,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "daml": "zoo.losses.daml:DAMLLoss",
         "dreml": "zoo.losses.dreml:DREMLLoss",
         "drpr": "zoo.losses.drpr:DRPRLoss",
+        "dvml": "zoo.losses.dvml:DVMLLoss",
         "fastap": "zoo.losses.fastap:FastAPLoss",
         "hdc_cascade": "zoo.losses.hdc_cascade:HDCCascadeLoss",
         "hdml": "zoo.losses.hdml:HDMLLoss",
