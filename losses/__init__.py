@@ -41,6 +41,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "npair_mc": "zoo.losses.npair_mc:NPairMCLoss",
         "ntxent": "zoo.losses.ntxent:NTXentLoss",
         "osm_caa": "zoo.losses.osm_caa:OSMCAALoss",
+        "pddm": "zoo.losses.pddm:PDDMLoss",
         "prototypical": "zoo.losses.prototypical:PrototypicalLoss",
         "proxy_anchor": "zoo.losses.proxy_anchor:ProxyAnchorLoss",
         "proxy_nca": "zoo.losses.proxy_nca:ProxyNCALoss",
