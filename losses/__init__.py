@@ -35,6 +35,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "log_ratio": "zoo.losses.log_ratio:LogRatioLoss",
         "margin": "zoo.losses.margin:MarginLoss",
         "matching_net": "zoo.losses.matching_net:MatchingNetLoss",
+        "matching_net_fce": "zoo.losses.matching_net_fce:MatchingNetFCELoss",
         "multi_similarity": "zoo.losses.multi_similarity:MultiSimilarityLoss",
         "nca": "zoo.losses.nca:NCALoss",
         "normface": "zoo.losses.normface:NormFaceLoss",
