@@ -56,6 +56,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "struct_clust": "zoo.losses.struct_clust:StructClustLoss",
         "supcon": "zoo.losses.supcon:SupConLoss",
         "tadam": "zoo.losses.tadam:TADAMLoss",
+        "tadam_conditioned": "zoo.losses.tadam_conditioned:TADAMConditionedLoss",
         "triplet_semihard": "zoo.losses.triplet_semihard:TripletSemihardLoss",
     },
 }
