@@ -14,6 +14,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "sop": "zoo.datasets.sop:Sop",
     },
     "samplers": {
+        "anchor_neighbours": "zoo.datasets.anchor_neighbours:AnchorNeighboursSampler",
         "grouped": "zoo.datasets.grouped:GroupedSampler",
         "m_per_class": "zoo.datasets.m_per_class:MPerClassSampler",
         "shuffle": "zoo.datasets.shuffle:ShuffleSampler",

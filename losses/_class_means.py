@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ._neighbours import log_sum_exp, mean_where, softplus
+from ._shared import safe_sqrt
 
 
 class ClassMeans(NamedTuple):
@@ -49,17 +50,25 @@ def squared_distances(x: Tensor, means: Tensor) -> Tensor:
 
 
 def prototypical_nll(
-    x: Tensor, labels: Tensor, ref: Tensor, ref_labels: Tensor, scale: Tensor | float
+    x: Tensor,
+    labels: Tensor,
+    ref: Tensor,
+    ref_labels: Tensor,
+    scale: Tensor | float,
+    squared: bool = True,
 ) -> Tensor:
-    """Return the mean of -log softmax_k(-scale ||x - c_k||²) at the own class.
+    """Return the mean of -log softmax_k(-scale D(x, c_k)) at the own class.
 
-    ``ref is x`` leaves every image out of the mean of its own class: its distance to the mean of
-    the n - 1 others is n / (n - 1) times that to the mean of all n.
+    D is the squared Euclidean distance, or the distance itself. ``ref is x`` leaves every image out
+    of the mean of its own class: its distance to the mean of the n - 1 others is n / (n - 1) times
+    that to the mean of all n.
     """
     means = class_means(x, labels, ref, ref_labels)
-    own, least = means.own, 1
+    own, distance, least = means.own, means.distance, 1
     if ref is x:
         others = (means.own_size - 1).clamp_min(1)
         own, least = own * means.own_size.square() / others.square(), 2
-    rivals = log_sum_exp(-scale * means.distance, means.other)
+    if not squared:
+        own, distance = safe_sqrt(own), safe_sqrt(distance)
+    rivals = log_sum_exp(-scale * distance, means.other)
     return mean_where(softplus(rivals + scale * own), means.own_size >= least)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -28,6 +29,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
 
     Attributes:
         paper: authors, year and title.
+        related: names of components that a reader may want to see next, "nca, ntxent".
         kind: what it uses: pairs, triplets, whole lists, one proxy per class, a classifier's
             weights, or a clustering.
         cost: time in N, the images of a batch, and C, the classes of the data set.
@@ -40,6 +42,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
     """
 
     paper: ClassVar[str] = ""
+    related: ClassVar[str] = ""
     kind: ClassVar[Literal["pair", "triplet", "list", "proxy", "classifier", "clustering"]] = "pair"
     cost: ClassVar[str] = "N²"
     sampler: ClassVar[str] = "m_per_class"
@@ -143,9 +146,15 @@ class Mean(NamedTuple):
         return cls(values.sum(), values.new_full((), values.numel()))
 
     @classmethod
-    def where(cls, valid: Tensor, values: Tensor) -> Mean:
-        """Return the mean of the valid values; without any it is 0, with a graph."""
-        return cls(torch.where(valid, values, 0).sum(), valid.sum().to(values.dtype))
+    def where(cls, valid: Tensor, values: Tensor, times: Tensor | None = None) -> Mean:
+        """Return the mean of the valid values; without any it is 0, with a graph.
+
+        ``times`` says how often each counts; by default once.
+        """
+        values = torch.where(valid, values, 0)
+        if times is None:
+            return cls(values.sum(), valid.sum().to(values.dtype))
+        return cls((values * times).sum(), (valid * times).sum())
 
 
 class AnchorLoss(Loss):
@@ -240,15 +249,60 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 
 def unit_distances(f: Tensor, g: Tensor) -> Tensor:
-    """Return squared Euclidean distances (N, M) of unit rows, ``2 - 2 f . g``, from 0 to 4."""
-    return torch.addmm(f.new_full((), 2.0), f, g.T, alpha=-2).clamp_min(0)
+    """Return squared Euclidean distances (N, M) of unit rows, ``2 - 2 f . g``, from 0 to 4.
+
+    They are computed about the mean of g, on which they do not depend: if all rows are near each
+    other, ``2 - 2 f . g`` is rounding in float32, at distances below 1e-3 nothing else. A row of
+    zeros is at 2 from all rows, as by the formula.
+    """
+    origin = g.detach().mean(0)
+    x = _Rows.about(origin, f)
+    y = x if f is g else _Rows.about(origin, g)
+    squares = x.squares[:, None] + y.squares
+    return torch.addmm(squares, x.rows, y.rows.T, alpha=-2).clamp_min(0)
 
 
-class Masks(NamedTuple):
-    """The positives and negatives in the gallery of each anchor: bool (N, M) each."""
+class _Rows(NamedTuple):
+    """Rows about an origin, and the squares of their lengths; 1 is added to those of zero rows."""
+
+    rows: Tensor
+    squares: Tensor
+
+    @classmethod
+    def about(cls, origin: Tensor, f: Tensor) -> _Rows:
+        rows = f - origin
+        zero = f.detach().square().sum(1) < 0.5  # a unit row has 1
+        return cls(rows, rows.square().sum(1) + zero)
+
+
+@dataclass(frozen=True)
+class Masks:
+    """The positives and negatives in the gallery of each anchor: bool (N, M) each.
+
+    It unpacks to these two. A miner may return a pair more than once, as those that draw with
+    replacement do, and as the pairs of triplets are. A loss that is a mean over pairs then counts
+    it as often, by ``positive_times`` and ``negative_times``; a loss that is about the set of an
+    anchor's positives or negatives counts it once.
+
+    Attributes:
+        positive_times: numbers (N, M), how often each positive pair was mined, else 0; None if
+            pairs were not mined, and count once.
+        negative_times: likewise of the negative pairs.
+    """
 
     positive: Tensor
     negative: Tensor
+    positive_times: Tensor | None = None
+    negative_times: Tensor | None = None
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.positive, self.negative))
+
+    def times(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return how often each positive and each negative pair counts, numbers (N, M)."""
+        if self.positive_times is None or self.negative_times is None:
+            return self.positive.to(dtype), self.negative.to(dtype)
+        return self.positive_times, self.negative_times
 
 
 def masks(
@@ -260,14 +314,18 @@ def masks(
 ) -> Masks:
     """Return the pairs that a loss uses: all but an image with itself, or those mined.
 
-    A mined triplet (a, p, n) stands for the pairs (a, p) and (a, n).
+    A mined triplet (a, p, n) stands for the pairs (a, p) and (a, n), so that a pair of several
+    triplets was mined several times.
     """
     if indices_tuple is not None:
         a1, p, a2, n = (*indices_tuple[:2], *indices_tuple[-2:])
         if len(indices_tuple) == 3:
             a2 = a1
-        shape = (len(embeddings), len(ref_emb))
-        return Masks(mask_of(a1, p, shape), mask_of(a2, n, shape))
+        none = embeddings.new_zeros(len(embeddings), len(ref_emb))
+        one = none.new_ones(())
+        positive_times = none.index_put((a1, p), one, accumulate=True)
+        negative_times = none.index_put((a2, n), one, accumulate=True)
+        return Masks(positive_times > 0, negative_times > 0, positive_times, negative_times)
     assert labels is not None
     assert ref_labels is not None
     same = labels[:, None] == ref_labels

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from pytorch_metric_learning.losses import CosFaceLoss as PMLCosFaceLoss
 
-from ._cosine_classifier import PMLClassifier
+from ._cosine_classifier import PMLSoftmax
 from ._require import require_not_negative, require_positive
-from ._shared import OfImages
 
 
-class AMSoftmaxLoss(OfImages, PMLClassifier):
+class AMSoftmaxLoss(PMLSoftmax):
     """Classify by cosines with an additive margin: CosFace's loss at this paper's scale.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes, s the scale and
@@ -38,6 +37,7 @@ class AMSoftmaxLoss(OfImages, PMLClassifier):
     """
 
     paper: ClassVar[str] = "Wang et al. 2018, Additive Margin Softmax for Face Verification"
+    related = "cosface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

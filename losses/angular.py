@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._shared import Loss, masks, unit
+from ._shared import Loss, Mean, masks, unit
 
 _MOST_DEGREES = 70  # above it, the terms of the sum exceed the range of float32
 
@@ -35,7 +35,8 @@ class AngularLoss(Loss):
 
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. A batch without positives or without
-        negatives gives 0. A gallery has no meaning for it.
+        negatives gives 0. A gallery has no meaning for it. A positive pair counts as often as it
+        was mined; the negatives of an anchor are a set.
 
     Reference:
         Wang, Zhou, Wen, Liu, Lin. Deep Metric Learning with Angular Loss. ICCV 2017,
@@ -43,6 +44,7 @@ class AngularLoss(Loss):
     """
 
     paper: ClassVar[str] = "Wang et al. 2017, Deep Metric Learning with Angular Loss"
+    related = "npair_mc"
     sampler = "m_per_class"
     kind = "triplet"
     cost = "N³"
@@ -63,7 +65,8 @@ class AngularLoss(Loss):
         ref_labels: Tensor,
     ) -> Tensor:
         """Return the mean over the positive pairs."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        pairs = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        positive, negative = pairs
         t = math.tan(math.radians(self.alpha)) ** 2
         f = unit(embeddings)
         cosines = f @ f.T
@@ -75,4 +78,5 @@ class AngularLoss(Loss):
         valid = positive & negative.any(1, keepdim=True)
         total = torch.where(valid, of_anchor @ of_positive.T, 1).log()
         exponent = total + 4 * t * (nearest + 1) - 2 * (1 + t) * cosines
-        return torch.where(valid, -F.logsigmoid(-exponent), 0).sum() / valid.sum().clamp_min(1)
+        sums, number = Mean.where(valid, -F.logsigmoid(-exponent), pairs.positive_times)
+        return sums / number.clamp_min(1)

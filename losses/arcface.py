@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._cosine_classifier import CosineClassifier
+from ._cosine_classifier import CosineClassifier, add_angle
 from ._require import require_positive
-from ._shared import safe_sqrt
 
 
 class ArcFaceLoss(CosineClassifier):
@@ -51,6 +49,7 @@ class ArcFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Deng et al. 2019, ArcFace: Additive Angular Margin Loss for Deep Face Recognition"
     )
+    related = "cosface, sphereface, subcenter_arcface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"
@@ -76,11 +75,5 @@ class ArcFaceLoss(CosineClassifier):
         """Return the mean cross entropy of the scaled cosines, the own class' with its margin."""
         cosines, targets = self.cosines(embeddings, labels)
         own = targets[:, None]
-        logits = cosines.scatter(1, own, self._with_margin(cosines.gather(1, own)))
-        return F.cross_entropy(self.scale * logits, targets)
-
-    def _with_margin(self, cosine: Tensor) -> Tensor:
-        m = math.radians(self.margin)
-        sine = safe_sqrt(1 - cosine.square())
-        moved = cosine * math.cos(m) - sine * math.sin(m)
-        return torch.where(cosine >= -math.cos(m), moved, cosine - m * math.sin(m))
+        moved = add_angle(cosines.gather(1, own), math.radians(self.margin))
+        return F.cross_entropy(self.scale * cosines.scatter(1, own, moved), targets)

@@ -23,13 +23,14 @@ class BinomialDevianceLoss(AnchorLoss):
     more. Each pair is independent: whether it is hard does not depend on the others.
 
     Args:
-        alpha: steepness; 2 in the paper.
-        beta: the cosine that separates positives from negatives; 0.5 in the paper.
-        negative_cost: C, how much steeper negatives are; 25 in the paper.
+        alpha: steepness; 2, used by the authors of the histogram loss, as they answered to a
+            question about their code.
+        beta: the cosine that separates positives from negatives; 0.5, from the same source.
+        negative_cost: C, how much steeper negatives are. 25 has no source that could be looked up.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A mean over no
-        pairs is 0, so that a batch of one image gives 0.
+        pairs is 0, so that a batch of one image gives 0. A pair counts as often as it was mined.
 
     Reference:
         Yi, Lei, Li. Deep Metric Learning for Practical Person Re-Identification. ICPR 2014,
@@ -39,6 +40,7 @@ class BinomialDevianceLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Yi et al. 2014, Deep Metric Learning for Practical Person Re-Identification"
     )
+    related = "multi_similarity"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"
@@ -61,4 +63,7 @@ class BinomialDevianceLoss(AnchorLoss):
         g = f if gallery is anchors else unit(gallery)
         above = self.alpha * (f @ g.T - self.beta)
         pull, push = softplus(-above), softplus(self.negative_cost * above)
-        return [Mean.where(positive, pull), Mean.where(negative, push)]
+        return [
+            Mean.where(positive, pull, pairs.positive_times),
+            Mean.where(negative, push, pairs.negative_times),
+        ]

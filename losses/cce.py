@@ -36,6 +36,7 @@ class CCELoss(Loss):
     """
 
     paper: ClassVar[str] = "Law et al. 2017, Deep Spectral Clustering Learning (as a baseline)"
+    related = "normface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"
@@ -60,5 +61,9 @@ class CCELoss(Loss):
     ) -> Tensor:
         """Return the mean cross entropy."""
         check_classes(labels, self.num_classes)
+        return F.cross_entropy(self.get_logits(embeddings), labels.long())
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits (N, C) of the classes."""
         weight, bias = (p.to(embeddings.dtype) for p in self.classifier.parameters())
-        return F.cross_entropy(F.linear(embeddings, weight, bias), labels.long())
+        return F.linear(embeddings, weight, bias)

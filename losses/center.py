@@ -44,6 +44,7 @@ class CenterLoss(Loss):
     paper: ClassVar[str] = (
         "Wen et al. 2016, A Discriminative Feature Learning Approach for Deep Face Recognition"
     )
+    related = "cce"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"
@@ -70,7 +71,11 @@ class CenterLoss(Loss):
         """Return the mean cross entropy and the mean squared distance to the centres."""
         check_classes(labels, self.num_classes)
         targets = labels.long()
-        weight, bias = (p.to(embeddings.dtype) for p in self.classifier.parameters())
-        entropy = F.cross_entropy(F.linear(embeddings, weight, bias), targets)
+        entropy = F.cross_entropy(self.get_logits(embeddings), targets)
         centers = self.centers.to(embeddings.dtype)[targets]
         return entropy + self.weight / 2 * (embeddings - centers).square().sum(1).mean()
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits (N, C) of the classes."""
+        weight, bias = (p.to(embeddings.dtype) for p in self.classifier.parameters())
+        return F.linear(embeddings, weight, bias)

@@ -37,7 +37,8 @@ class CircleLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives gives 0.
+        without positives or without negatives gives 0. The positives and the negatives of an anchor
+        are sets: a pair that was mined more than once counts once.
 
     Reference:
         Sun, Cheng, Zhang, Zhang, Zheng, Wang, Wei. Circle Loss: A Unified Perspective of Pair
@@ -47,6 +48,7 @@ class CircleLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Sun et al. 2020, Circle Loss: A Unified Perspective of Pair Similarity Optimization"
     )
+    related = "multi_similarity, am_softmax"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

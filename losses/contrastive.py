@@ -27,11 +27,13 @@ class ContrastiveLoss(AnchorLoss):
           negatives than positives, most of them beyond the margin, so each kind has its own mean.
 
     Args:
-        margin: in units of D, which is from 0 to 2.
+        margin: in units of D, which is from 0 to 2; 1 in Caffe's layer, which made the loss common,
+            and in PML. The paper has no value for normalised embeddings.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. Without
-        positives only the second term remains, without negatives only the first.
+        positives only the second term remains, without negatives only the first. A pair counts as
+        often as it was mined.
 
     Reference:
         Hadsell, Chopra, LeCun. Dimensionality Reduction by Learning an Invariant Mapping. CVPR
@@ -41,6 +43,7 @@ class ContrastiveLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Hadsell et al. 2006, Dimensionality Reduction by Learning an Invariant Mapping"
     )
+    related = "margin, lifted_struct"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"
@@ -57,4 +60,7 @@ class ContrastiveLoss(AnchorLoss):
         squared = unit_distances(f, f if gallery is anchors else unit(gallery))
         short = (self.margin - safe_sqrt(squared)).clamp_min(0)
         near = negative & (short > 0)
-        return [Mean.where(positive, squared / 2), Mean.where(near, short.square() / 2)]
+        return [
+            Mean.where(positive, squared / 2, pairs.positive_times),
+            Mean.where(near, short.square() / 2, pairs.negative_times),
+        ]

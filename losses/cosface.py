@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from pytorch_metric_learning.losses import CosFaceLoss as PMLCosFaceLoss
 
-from ._cosine_classifier import PMLClassifier
+from ._cosine_classifier import PMLSoftmax
 from ._require import require_not_negative, require_positive
-from ._shared import OfImages
 
 
-class CosFaceLoss(OfImages, PMLClassifier):
+class CosFaceLoss(PMLSoftmax):
     """Classify by cosines, with an additive margin on the cosine of the own class.
 
     With f the L2-normalised embeddings, w the L2-normalised weights of the classes, s the scale and
@@ -40,6 +39,7 @@ class CosFaceLoss(OfImages, PMLClassifier):
     paper: ClassVar[str] = (
         "Wang et al. 2018, CosFace: Large Margin Cosine Loss for Deep Face Recognition"
     )
+    related = "am_softmax, arcface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

@@ -52,6 +52,7 @@ class DRPRLoss(Loss):
         "Law et al. 2019, Dimensionality Reduction for Representing the Knowledge of "
         "Probabilistic Models"
     )
+    related = "spectral_clust, prototypical"
     cost = "N²"
     sampler = "m_per_class"
     kind = "clustering"

@@ -38,6 +38,7 @@ class FastAPLoss(PMLLoss):
     """
 
     paper: ClassVar[str] = "Cakir et al. 2019, Deep Metric Learning to Rank"
+    related = "histogram, smooth_ap"
     cost = "N²"
     sampler = "m_per_class"
     kind = "list"

@@ -16,6 +16,7 @@ from ._shared import Loss, mask_of, only_finite, unit_sphere
 
 _FAR = 1e30
 _MOST_SCALE = 1e9  # far below _FAR, and larger than any useful scale
+_EXACT = 40.0  # from here on log(1 + exp(x)) rounds to x, in float64 too; exp(40) is finite
 _BLOCK_ELEMENTS = 1 << 22  # anchors x gallery in a block: 16 MB for each temporary
 
 
@@ -23,7 +24,7 @@ class ICELoss(Loss):
     """Match every positive against all negatives of its anchor, with more weight on hard ones.
 
     With f the L2-normalised embeddings, S = f f^T, P(a) and Q(a) the positives and negatives of
-    anchor a, and s the scale, the probability that a matches its positive i is (Eq. 3)::
+    anchor a, and s the scale, the probability that a matches its positive i is (Eq. 3, with s)::
 
         p(i|a) = exp(s S_ai) / (exp(s S_ai) + sum_{j in Q(a)} exp(s S_aj))
 
@@ -41,7 +42,9 @@ class ICELoss(Loss):
     vanishes where p rounds to 1.
 
     Differs from the paper in:
-        * the value is a mean, the paper's Eq. 5 a sum; only its gradient is used for learning.
+        * the value is a mean and has the scale s, the paper's Eq. 3 to 5 are a sum and have none:
+          there, s only changes the weights of the gradient (Eq. 11 to 15). Only the gradient is
+          used for learning.
         * N counts the anchors that have a positive and a negative; the paper assumes all have.
         * ``anchor_gradient``: the paper gives the derivatives of positives and negatives, but not
           the anchor's. ``True`` also moves the anchor, ``False`` is the literal reading.
@@ -55,7 +58,8 @@ class ICELoss(Loss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives gives 0.
+        without positives or without negatives gives 0. The positives and the negatives of an anchor
+        are sets: a pair that was mined more than once counts once.
 
     Reference:
         Wang, Kodirov, Hua, Robertson. Instance Cross Entropy for Deep Metric Learning.
@@ -63,6 +67,7 @@ class ICELoss(Loss):
     """
 
     paper: ClassVar[str] = "Wang et al. 2019, Instance Cross Entropy for Deep Metric Learning"
+    related = "ntxent, nca, rll"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"
@@ -273,7 +278,7 @@ def _match(logits: Tensor, positive: Tensor, no_negative: Tensor, reweight: bool
     z = hardest - weights.amax(1, keepdim=True).log_()
     gap = z - logits
     log_weight = F.logsigmoid(gap)  # log(1 - p)
-    nll = gap.sub_(log_weight)  # -log p = gap - log(1 - p)
+    nll = F.softplus(gap, threshold=_EXACT)  # -log p
     positives = positive.sum(1, keepdim=True)
     valid = ((positives > 0) & (hardest > -_FAR / 2)).to(logits.dtype)
     total = torch.linalg.vecdot(nll, positive).unsqueeze(1) * valid

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._shared import Loss, masks
+from ._shared import Loss, Mean, masks
 
 _NOTHING = -1e30  # its exponential is 0, and every gradient stays finite
 
@@ -27,12 +27,13 @@ class LiftedStructLoss(Loss):
     gives the same value from a matrix of positive pairs x negative pairs.
 
     Args:
-        margin: m, in units of distance.
+        margin: m, in units of distance; 1 in the authors' code.
 
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. With a gallery (M, d), pairs consist of an
         image and a gallery item, and the second sum is over images of the batch that are negatives
-        of the item. Pairs without any negative are left out; a batch of such pairs gives 0.
+        of the item. Pairs without any negative are left out; a batch of such pairs gives 0. A
+        positive pair counts as often as it was mined; the negatives of an anchor are a set.
 
     Reference:
         Song, Xiang, Jegelka, Savarese. Deep Metric Learning via Lifted Structured Feature
@@ -43,6 +44,7 @@ class LiftedStructLoss(Loss):
     paper: ClassVar[str] = (
         "Song et al. 2016, Deep Metric Learning via Lifted Structured Feature Embedding"
     )
+    related = "npair_mc"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"
@@ -63,7 +65,8 @@ class LiftedStructLoss(Loss):
         ref_labels: Tensor,
     ) -> Tensor:
         """Return half the mean of the squared hinges."""
-        positive, negative = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        pairs = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        positive, negative = pairs
         # Distances by products would be off by 1e-3 of the length for similar images.
         distance = torch.cdist(embeddings, ref_emb, compute_mode="donot_use_mm_for_euclid_dist")
         exponent = torch.where(negative, self.margin - distance, _NOTHING)
@@ -76,4 +79,5 @@ class LiftedStructLoss(Loss):
         j = torch.logaddexp(of_anchor, of_other) + distance
         valid = positive & (has_negative | other_has)
         hinges = torch.where(valid, j, 0).clamp_min(0).square()
-        return hinges.sum() / (2 * valid.sum().clamp_min(1))
+        total, number = Mean.where(valid, hinges / 2, pairs.positive_times)
+        return total / number.clamp_min(1)

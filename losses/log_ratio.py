@@ -55,6 +55,7 @@ class LogRatioLoss(Loss):
     """
 
     paper: ClassVar[str] = "Kim et al. 2019, Deep Metric Learning Beyond Binary Supervision"
+    related = "triplet_semihard"
     cost = "N²"
     sampler = "m_per_class"
     kind = "triplet"

@@ -20,25 +20,27 @@ class MarginLoss(Loss):
 
         L = 1/A sum [margin + D_ap - beta]+ + [margin + beta - D_an]+  + nu beta
 
-    where A counts the hinges that are above 0. Use it with PML's miner, as the paper does:
-    ``miner: {name: pml.DistanceWeightedMiner, cutoff: 0.5, nonzero_loss_cutoff: 1.4}``. Without a
-    miner it uses all triplets; as each hinge depends on one pair, every positive pair counts as
-    often as its anchor has negatives, and the reverse, which takes O(N²). pytorch-metric-learning's
-    MarginLoss gives the same value from a list of all triplets. Mined pairs stand for the triplets
-    that they form.
+    where A counts the hinges that are above 0. Use it with its miner, as the paper does:
+    ``miner: distance_weighted``. Without a miner it uses all triplets; as each hinge depends on one
+    pair, every positive pair counts as often as its anchor has negatives, and the reverse, which
+    takes O(N²). pytorch-metric-learning's MarginLoss gives the same value from a list of all
+    triplets. Mined pairs stand for the triplets that they form.
 
     Differs from the paper in:
         * there is one beta; the paper adds one per class and per image.
+        * nu. The authors' code divides this term, too, by A: it is nu / A times the sum of the
+          betas of all triplets, where nu is 0 by default.
 
     Args:
         margin: alpha of the paper; 0.2.
         beta: the boundary, or where it starts; 1.2 in the paper.
         learn_beta: whether beta is learned, as in the paper.
-        nu: weight of the last term, which exists only if beta is learned.
+        nu: weight of the last term, which exists only if beta is learned, see above.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives has no triplets, and gives 0 unless nu is above 0.
+        without positives or without negatives has no triplets, and gives 0 unless nu is above 0. A
+        triplet counts as often as it was mined; mined pairs count as often as they form triplets.
 
     Reference:
         Wu, Manmatha, Smola, Krähenbühl. Sampling Matters in Deep Embedding Learning. ICCV 2017,
@@ -46,6 +48,7 @@ class MarginLoss(Loss):
     """
 
     paper: ClassVar[str] = "Wu et al. 2017, Sampling Matters in Deep Embedding Learning"
+    related = "distance_weighted, contrastive"
     cost = "N²"
     sampler = "m_per_class"
     kind = "triplet"
@@ -92,12 +95,8 @@ def _times(
     ref_labels: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return in how many triplets each pair is the positive pair, and the negative one; (N, M)."""
-    if indices_tuple is not None and len(indices_tuple) == 3:
-        anchors, *others = indices_tuple
-        one = embeddings.new_ones(len(anchors))
-        none = embeddings.new_zeros(len(embeddings), len(ref_emb))
-        positive, negative = (none.index_put((anchors, b), one, accumulate=True) for b in others)
-        return positive, negative
     pairs = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-    positive, negative = (mask.to(embeddings.dtype) for mask in pairs)
+    positive, negative = pairs.times(embeddings.dtype)
+    if indices_tuple is not None and len(indices_tuple) == 3:
+        return positive, negative
     return positive * negative.sum(1, keepdim=True), negative * positive.sum(1, keepdim=True)

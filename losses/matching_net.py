@@ -37,7 +37,8 @@ class MatchingNetLoss(Loss):
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. A gallery ``ref_emb`` (M, d) is the
         support; with mined pairs, the support is the mined positives and negatives. A query without
-        support of its class is left out; a batch of such queries gives 0, and so does one class.
+        support of its class is left out; a batch of such queries gives 0, and so does one class. A
+        pair that was mined more than once counts once.
 
     Reference:
         Vinyals, Blundell, Lillicrap, Kavukcuoglu, Wierstra. Matching Networks for One Shot
@@ -45,6 +46,7 @@ class MatchingNetLoss(Loss):
     """
 
     paper: ClassVar[str] = "Vinyals et al. 2016, Matching Networks for One Shot Learning"
+    related = "prototypical, nca"
     cost = "N²"
     sampler = "m_per_class"
     kind = "list"

@@ -22,20 +22,21 @@ class MultiSimilarityLoss(AnchorLoss):
         L = mean_a of  1/alpha log(1 + sum_{p in P(a)} exp(-alpha (S_ap - base)))
                      + 1/beta  log(1 + sum_{n in Q(a)} exp( beta  (S_an - base)))
 
-    over all anchors. Use it with PML's miner, as the paper does:
-    ``miner: {name: pml.MultiSimilarityMiner, epsilon: 0.1}``.
+    over all anchors. Use it with its miner, as the paper does: ``miner: multi_similarity``.
 
     It equals pytorch-metric-learning's MultiSimilarityLoss, except for a batch with at most one
     positive and one negative pair, which PML treats as empty.
 
     Args:
-        alpha: of the positives; 2 in the paper.
-        beta: of the negatives; 50 in the paper.
-        base: lambda of the paper, a cosine; 0.5 as in the authors' code.
+        alpha: of the positives; 2 in the paper and in the authors' code.
+        beta: of the negatives; 50 in the paper, 40 in the authors' code.
+        base: lambda of the paper, a cosine; 0.5 in the authors' code. So the defaults, which are
+            also PML's, are of two sources; those of the authors' code are 2, 40 and 0.5.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. Without
-        positives only the second term remains, without negatives only the first.
+        positives only the second term remains, without negatives only the first. The positives and
+        the negatives of an anchor are sets: a pair that was mined more than once counts once.
 
     Reference:
         Wang, Han, Huang, Dong, Scott. Multi-Similarity Loss with General Pair Weighting for Deep
@@ -46,6 +47,7 @@ class MultiSimilarityLoss(AnchorLoss):
         "Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting for Deep Metric "
         "Learning"
     )
+    related = "binomial_deviance, circle"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

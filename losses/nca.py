@@ -38,7 +38,8 @@ class NCALoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives gives 0.
+        without positives or without negatives gives 0. The positives and the negatives of an anchor
+        are sets: a pair that was mined more than once counts once.
 
     Reference:
         Goldberger, Roweis, Hinton, Salakhutdinov. Neighbourhood Components Analysis. NIPS 2004,
@@ -46,6 +47,7 @@ class NCALoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Goldberger et al. 2004, Neighbourhood Components Analysis"
+    related = "scalable_nca, matching_net"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

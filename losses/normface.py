@@ -26,9 +26,9 @@ class NormFaceLoss(CosineClassifier):
     Args:
         num_classes: C, the classes of the training data.
         embedding_size: d.
-        scale: s at the start; 20 is PML's. The loss of C classes cannot fall below
-            log(1 + (C - 1) exp(-s C / (C - 1))), the paper's bound, so that a small one hardly
-            learns.
+        scale: s at the start; 10 in the authors' code, while the default, 20, is PML's. The loss of
+            C classes cannot fall below log(1 + (C - 1) exp(-s C / (C - 1))), the paper's bound, so
+            that a small one hardly learns.
         learn_scale: whether s is learned, as in the paper. False keeps it.
 
     Shape:
@@ -43,6 +43,7 @@ class NormFaceLoss(CosineClassifier):
     paper: ClassVar[str] = (
         "Wang et al. 2017, NormFace: L2 Hypersphere Embedding for Face Verification"
     )
+    related = "heated_up, cosface"
     kind = "classifier"
     cost = "N C"
     sampler = "shuffle"

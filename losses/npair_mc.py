@@ -46,6 +46,7 @@ class NPairMCLoss(PMLLoss):
     paper: ClassVar[str] = (
         "Sohn 2016, Improved Deep Metric Learning with Multi-class N-pair Loss Objective"
     )
+    related = "ntxent, triplet_semihard"
     kind = "list"
     cost = "N²"
     sampler = "hard_class"

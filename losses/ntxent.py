@@ -36,7 +36,8 @@ class NTXentLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives gives 0.
+        without positives or without negatives gives 0. A positive pair counts as often as it was
+        mined; the negatives of an anchor are a set.
 
     Reference:
         Chen, Kornblith, Norouzi, Hinton. A Simple Framework for Contrastive Learning of Visual
@@ -46,6 +47,7 @@ class NTXentLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
     )
+    related = "npair_mc, supcon"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"
@@ -63,4 +65,4 @@ class NTXentLoss(AnchorLoss):
         to_negatives = torch.where(negative, logits, _NOTHING).logsumexp(1, keepdim=True)
         valid = positive & negative.any(1, keepdim=True)
         nll = -F.logsigmoid(logits - to_negatives)
-        return [Mean.where(valid, nll)]
+        return [Mean.where(valid, nll, pairs.positive_times)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from zoo.errors import UserError
 
 from ._classes import check_classes
+from ._require import require_not_negative, require_positive
 from ._shared import Loss, masks, safe_sqrt, unit, unit_distances
 
 
@@ -34,20 +34,24 @@ class OSMCAALoss(Loss):
     it moves the embeddings as well. So the gradient of the rest is *not* the derivative of its
     value.
 
-    Differs from the paper in:
-        * the classifier. In the authors' code it is on the pooled features, not on the embedding,
-          has biases, and its cross entropy weighs the images. Here it is on the embedding.
-        * the attention is the probability a_i itself, as in the paper's formula; the authors' code
-          passes it through exp(-(1 - a_i)² / 0.68²).
+    Differs from the authors' code in:
+        * sigma. Their s_ij of positives is exp(-d_ij² / (2 sigma²)), that of the paper, which is
+          the default, exp(-d_ij² / sigma²). With 0.8 for both, theirs is ``sigma: 1.1314`` here.
+        * the attention is the probability a_i itself, as in the paper's formula; in their code it
+          is exp(-(1 - a_i)² / (2 · 0.68²)), which is ``attention_sigma: 0.68``.
+        * the classifier. In their code it is on the pooled features, not on the embedding, has
+          biases, and its cross entropy weighs the images by exp(-(a_i - 0.5)² / (2 · 0.18²)).
 
     Args:
         num_classes: the classes of the training data.
         embedding_size: d.
         alpha: negatives farther than this do not count; 1.2 in the paper.
-        sigma: width of the weights of positives; 0.8 in the paper.
+        sigma: width of the weights of positives; 0.8 in the paper, see above.
         balance: of the negative term, from 0 to 1; 0.5 in the paper.
         ce_weight: of the cross entropy; with 0 the class vectors stay small and random, and all
             images have about the same attention.
+        attention_sigma: None for the attention of the paper's formula, or the width of that of the
+            authors' code, 0.68.
 
     Shape:
         embeddings (N, d), labels (N,) from 0 to num_classes - 1, gallery ``ref_emb`` (M, d) with
@@ -62,6 +66,7 @@ class OSMCAALoss(Loss):
     paper: ClassVar[str] = (
         "Wang et al. 2019, Deep Metric Learning by Online Soft Mining and Class-Aware Attention"
     )
+    related = "contrastive"
     kind = "pair"
     sampler = "m_per_class"
     cost = "N² + N C"
@@ -79,21 +84,23 @@ class OSMCAALoss(Loss):
         sigma: float = 0.8,
         balance: float = 0.5,
         ce_weight: float = 1.0,
+        attention_sigma: float | None = None,
     ) -> None:
         super().__init__()
         if not 0 < alpha <= 2:
             raise UserError(f"alpha is a distance on the unit sphere, above 0 to 2, not {alpha}")
-        if not 0 < sigma < math.inf:
-            raise UserError(f"sigma must be positive, not {sigma}")
+        require_positive(sigma=sigma)
         if not 0 <= balance <= 1:
             raise UserError(f"balance must be from 0 to 1, not {balance}")
-        if not 0 <= ce_weight < math.inf:
-            raise UserError(f"ce_weight must be at least 0, not {ce_weight}")
+        require_not_negative(ce_weight=ce_weight)
+        if attention_sigma is not None:
+            require_positive(attention_sigma=attention_sigma)
         self.num_classes = num_classes
         self.alpha = alpha
         self.sigma = sigma
         self.balance = balance
         self.ce_weight = ce_weight
+        self.attention_sigma = attention_sigma
         self.class_vectors = nn.Parameter(0.01 * torch.randn(num_classes, embedding_size))
 
     def value(
@@ -114,7 +121,7 @@ class OSMCAALoss(Loss):
         squared = unit_distances(f, g)
         near = (self.alpha - safe_sqrt(squared)).clamp_min(0)
         positive, negative = masks(embeddings, labels, None, ref_emb, ref_labels)
-        log_a_ij = torch.minimum(log_a.detach()[:, None], log_b.detach())
+        log_a_ij = self._weight(torch.minimum(log_a.detach()[:, None], log_b.detach()))
         # In logarithms: a of a badly misplaced image may be too small for float32.
         pull = _weighted(squared, log_a_ij - squared.detach() / self.sigma**2, positive)
         push = _weighted(near.square(), log_a_ij + near.detach().log(), negative & (near > 0))
@@ -125,6 +132,12 @@ class OSMCAALoss(Loss):
         check_classes(labels, self.num_classes)
         logits = F.linear(f, self.class_vectors.to(f.dtype))
         return -F.cross_entropy(logits, labels.long(), reduction="none")
+
+    def _weight(self, log_a: Tensor) -> Tensor:
+        """Return the logarithm of the attention."""
+        if self.attention_sigma is None:
+            return log_a
+        return -((log_a.expm1() / self.attention_sigma) ** 2) / 2
 
     def reference_gradient(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         """Return the gradient pair by pair, in loops, in float64, for ``zoo.checks``."""
@@ -139,7 +152,10 @@ class OSMCAALoss(Loss):
                     d = (f[i] - f[j]).norm()
                     near = (self.alpha - d).clamp_min(0)
                     s = torch.exp(-((d / self.sigma) ** 2)) if same else near
-                    weights.append((s * min(a[i], a[j])).detach())
+                    attention = min(a[i], a[j])
+                    if self.attention_sigma is not None:
+                        attention = torch.exp(-(((1 - attention) / self.attention_sigma) ** 2) / 2)
+                    weights.append((s * attention).detach())
                     terms.append(d**2 if same else near**2)
             total = sum(float(w) for w in weights) or 1.0
             for w, term in zip(weights, terms, strict=True):

@@ -40,6 +40,7 @@ class PrototypicalLoss(Loss):
     """
 
     paper: ClassVar[str] = "Snell et al. 2017, Prototypical Networks for Few-shot Learning"
+    related = "tadam, matching_net"
     cost = "N²"
     sampler = "m_per_class"
     kind = "list"

@@ -38,6 +38,7 @@ class ProxyAnchorLoss(PMLClassifier):
     """
 
     paper: ClassVar[str] = "Kim et al. 2020, Proxy Anchor Loss for Deep Metric Learning"
+    related = "multi_similarity"
     cost = "N C"
     sampler = "shuffle"
     kind = "proxy"

@@ -48,6 +48,7 @@ class ProxyNCALoss(OfImages, Loss):
     paper: ClassVar[str] = (
         "Movshovitz-Attias et al. 2017, No Fuss Distance Metric Learning using Proxies"
     )
+    related = "proxy_anchor, proxy_nca_pp, nca"
     kind = "proxy"
     cost = "N C"
     sampler = "shuffle"
@@ -79,8 +80,7 @@ class ProxyNCALoss(OfImages, Loss):
     ) -> Tensor:
         """Return the mean over the images."""
         check_classes(labels, self.num_classes)
-        proxies = unit(self.proxies.to(embeddings.dtype))
-        logits = -self.scale * unit_distances(unit(embeddings), proxies)
+        logits = self.get_logits(embeddings)
         if self.num_classes == 1:
             return logits.sum() * 0
         if self.include_positive:
@@ -88,3 +88,8 @@ class ProxyNCALoss(OfImages, Loss):
         own = labels.long()[:, None]
         others = logits.scatter(1, own, _NOTHING).logsumexp(1)
         return (others - logits.gather(1, own).squeeze(1)).mean()
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits (N, C) of the classes, -s D."""
+        proxies = unit(self.proxies.to(embeddings.dtype))
+        return -self.scale * unit_distances(unit(embeddings), proxies)

@@ -12,6 +12,7 @@ from ._require import require_not_negative, require_positive
 from ._shared import AnchorLoss, Masks, Mean
 
 _FLAT = 1e-12  # of a squared length: below, a variance is rounding in float32
+_NOTHING = 1e-30  # a batch whose entries are all smaller is one of zeros
 
 
 class SNRLoss(AnchorLoss):
@@ -28,7 +29,8 @@ class SNRLoss(AnchorLoss):
 
     pytorch-metric-learning's ContrastiveLoss with SNRDistance is the first line. It keeps N x N x d
     differences instead of N x N, has no last term, and divides by 0 if an embedding has equal
-    entries; here such an anchor is left out.
+    entries; here such an anchor is left out, and so is one whose entries vary by less than a
+    millionth of the largest entry of the batch.
 
     Differs from the paper in:
         * the sums are means, separately for each kind of pair.
@@ -40,7 +42,7 @@ class SNRLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without any pairs has only the last term.
+        without any pairs has only the last term. A pair counts as often as it was mined.
 
     Reference:
         Yuan, Deng, Tang, Tang, Chen. Signal-to-Noise Ratio: A Robust Distance Metric for Deep
@@ -50,6 +52,7 @@ class SNRLoss(AnchorLoss):
     paper: ClassVar[str] = (
         "Yuan et al. 2019, Signal-to-Noise Ratio: A Robust Distance Metric for Deep Metric Learning"
     )
+    related = "lifted_struct"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"
@@ -68,14 +71,26 @@ class SNRLoss(AnchorLoss):
     def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return both means and the term of the entries' sums."""
         positive, negative = pairs
-        x = anchors - anchors.mean(1, keepdim=True)
-        others = x if gallery is anchors else gallery - gallery.mean(1, keepdim=True)
+        # A common factor changes no ratio, and keeps squares within float32's range.
+        largest = torch.maximum(anchors.detach().abs().max(), gallery.detach().abs().max())
+        scale = torch.where(largest > _NOTHING, largest, torch.inf)
+        x = _centred(anchors / scale)
+        others = x if gallery is anchors else _centred(gallery / scale)
         signal = x.square().sum(1, keepdim=True)
-        varies = signal > _FLAT * anchors.square().sum(1, keepdim=True)
+        lengths = (anchors.detach() / scale).square().sum(1, keepdim=True)
+        varies = signal > _FLAT * lengths.clamp_min(1)
         # Distances by products would be off by 1e-3 of the length for similar images.
         noise = torch.cdist(x, others, compute_mode="donot_use_mm_for_euclid_dist").square()
         distance = noise / torch.where(varies, signal, 1)
         short = (self.margin - distance).clamp_min(0)
         positive, near = positive & varies, negative & varies & (short > 0)
         sums = self.zero_mean_weight * anchors.sum(1).abs()
-        return [Mean.where(positive, distance), Mean.where(near, short), Mean.of(sums)]
+        return [
+            Mean.where(positive, distance, pairs.positive_times),
+            Mean.where(near, short, pairs.negative_times),
+            Mean.of(sums),
+        ]
+
+
+def _centred(x: Tensor) -> Tensor:
+    return x - x.mean(1, keepdim=True)

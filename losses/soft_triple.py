@@ -52,6 +52,7 @@ class SoftTripleLoss(OfImages, Loss):
     paper: ClassVar[str] = (
         "Qian et al. 2019, SoftTriple Loss: Deep Metric Learning Without Triplet Sampling"
     )
+    related = "proxy_nca, normface"
     kind = "proxy"
     cost = "N C"
     sampler = "shuffle"
@@ -91,12 +92,18 @@ class SoftTripleLoss(OfImages, Loss):
         """Return the mean cross entropy and the term of the centres."""
         check_classes(labels, self.num_classes)
         targets = labels.long()
-        centers = unit(self.centers.to(embeddings.dtype).flatten(0, 1)).view_as(self.centers)
+        to_own = F.one_hot(targets, self.num_classes).to(embeddings.dtype)
+        logits = self.get_logits(embeddings) - self.scale * self.margin * to_own
+        return F.cross_entropy(logits, targets) + self.tau * _spread(self._unit_centers(embeddings))
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits (N, T) of the classes, without the margin."""
+        centers = self._unit_centers(embeddings)
         cosines = (unit(embeddings) @ centers.flatten(0, 1).T).view(-1, *centers.shape[:2])
-        similarity = (F.softmax(cosines / self.gamma, dim=2) * cosines).sum(2)
-        to_own = F.one_hot(targets, self.num_classes).to(similarity.dtype)
-        entropy = F.cross_entropy(self.scale * (similarity - self.margin * to_own), targets)
-        return entropy + self.tau * _spread(centers)
+        return self.scale * (F.softmax(cosines / self.gamma, dim=2) * cosines).sum(2)
+
+    def _unit_centers(self, embeddings: Tensor) -> Tensor:
+        return unit(self.centers.to(embeddings.dtype).flatten(0, 1)).view_as(self.centers)
 
 
 def _spread(centers: Tensor) -> Tensor:

@@ -47,6 +47,7 @@ class SpectralClustLoss(Loss):
     """
 
     paper: ClassVar[str] = "Law et al. 2017, Deep Spectral Clustering Learning"
+    related = "struct_clust"
     kind = "clustering"
     cost = "N² d"
     sampler = "m_per_class"

@@ -46,6 +46,7 @@ class StructClustLoss(Loss):
     """
 
     paper: ClassVar[str] = "Song et al. 2017, Deep Metric Learning via Facility Location"
+    related = "spectral_clust"
     kind = "clustering"
     cost = "K N²"
     sampler = "m_per_class"

@@ -34,7 +34,8 @@ class SupConLoss(AnchorLoss):
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. A batch
-        without positives or without negatives gives 0.
+        without positives or without negatives gives 0. The positives and the negatives of an anchor
+        are sets: a pair that was mined more than once counts once.
 
     Reference:
         Khosla, Teterwak, Wang, Sarna, Tian, Isola, Maschinot, Liu, Krishnan. Supervised Contrastive
@@ -42,6 +43,7 @@ class SupConLoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Khosla et al. 2020, Supervised Contrastive Learning"
+    related = "ntxent"
     kind = "list"
     cost = "N²"
     sampler = "m_per_class"

@@ -15,12 +15,12 @@ from ._shared import Loss
 
 
 class TADAMLoss(Loss):
-    """Classify every image by its squared distance to class means, times a learned scale.
+    """Classify every image by its distance to class means, times a learned scale.
 
-    With c_k the mean of the support images of class k, x the unnormalised embeddings and alpha a
-    learned parameter::
+    With c_k the mean of the support images of class k, x the unnormalised embeddings, D the squared
+    Euclidean distance, and alpha a learned parameter::
 
-        L(x) = -log( exp(-alpha ||x - c_y||²) / sum_k exp(-alpha ||x - c_k||²) )
+        L(x) = -log( exp(-alpha D(x, c_y)) / sum_k exp(-alpha D(x, c_k)) )
 
     and L is the mean over the queries; support and queries are those of
     :class:`zoo.losses.prototypical.PrototypicalLoss`, which it equals at alpha = 1.
@@ -29,13 +29,17 @@ class TADAMLoss(Loss):
     for large alpha it pushes away only from the nearest wrong one (Lemma 1). Nothing keeps alpha
     above 0, as in the paper.
 
-    Differs from the paper in:
+    Differs from the authors' code in:
+        * D and alpha. Their code has the distance, not its square, and alpha stays at 7.5, a value
+          from a search; the paper speaks of learning it. The defaults here extend the prototypical
+          loss. Theirs are ``squared: false, alpha: 7.5, learn_alpha: false``.
         * it is only the metric scaling (section 2.1). Task conditioning and auxiliary co-training
           change the network, not the loss.
-        * alpha starts at 1, where the paper searches a fixed value or learns it.
 
     Args:
-        alpha: the initial scale.
+        alpha: the scale, or where it starts.
+        squared: whether D is the squared distance, or the distance itself.
+        learn_alpha: whether alpha is learned. False keeps it.
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d) as the support; returns a scalar.
@@ -49,17 +53,19 @@ class TADAMLoss(Loss):
     paper: ClassVar[str] = (
         "Oreshkin et al. 2018, TADAM: Task Dependent Adaptive Metric for Improved Few-shot Learning"
     )
+    related = "prototypical"
     cost = "N²"
     sampler = "m_per_class"
     kind = "list"
     mined = False
     normalises = False
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, squared: bool = True, learn_alpha: bool = True) -> None:
         super().__init__()
         if not 0 < alpha < math.inf:
             raise UserError(f"alpha must be positive, not {alpha}")
-        self.alpha = nn.Parameter(torch.tensor(float(alpha)))
+        self.alpha = nn.Parameter(torch.tensor(float(alpha)), requires_grad=learn_alpha)
+        self.squared = squared
 
     def value(
         self,
@@ -71,4 +77,4 @@ class TADAMLoss(Loss):
     ) -> Tensor:
         """Return the mean over the queries."""
         alpha = self.alpha.to(embeddings.dtype)
-        return prototypical_nll(embeddings, labels, ref_emb, ref_labels, alpha)
+        return prototypical_nll(embeddings, labels, ref_emb, ref_labels, alpha, self.squared)

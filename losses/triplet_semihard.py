@@ -30,12 +30,13 @@ class TripletSemihardLoss(AnchorLoss):
         * if no negative is farther than the positive, the farthest is taken.
 
     Args:
-        margin: in units of D.
+        margin: in units of D; 1 in TensorFlow's code, 0.2 in FaceNet, which squares D as well.
         squared: whether D is the squared distance (0 to 4) or the distance (0 to 2).
 
     Shape:
         embeddings (N, d), labels (N,), gallery ``ref_emb`` (M, d); returns a scalar. An anchor
-        without positives or without negatives is left out; a batch of such anchors gives 0.
+        without positives or without negatives is left out; a batch of such anchors gives 0. A
+        positive pair counts as often as it was mined; the negatives of an anchor are a set.
 
     Reference:
         Schroff, Kalenichenko, Philbin. FaceNet: A Unified Embedding for Face Recognition and
@@ -43,6 +44,7 @@ class TripletSemihardLoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Schroff et al. 2015, FaceNet: A Unified Embedding for Face Recognition"
+    related = "margin, lifted_struct"
     kind = "triplet"
     cost = "N² log N"
     sampler = "m_per_class"
@@ -64,7 +66,7 @@ class TripletSemihardLoss(AnchorLoss):
         chosen = _semihard(distance.detach(), negative)
         gap = distance - distance.gather(1, chosen) + self.margin
         valid = positive & negative.any(1, keepdim=True)
-        return [Mean.where(valid, gap.clamp_min(0))]
+        return [Mean.where(valid, gap.clamp_min(0), pairs.positive_times)]
 
 
 def _semihard(distance: Tensor, negative: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ BUILTIN: dict[str, dict[str, str]] = {
         "distance_weighted": "zoo.miners.distance_weighted:DistanceWeightedMiner",
         "hard_triplet": "zoo.miners.hard_triplet:HardTripletMiner",
         "hdc": "zoo.miners.hdc:HDCMiner",
+        "moderate_positive": "zoo.miners.moderate_positive:ModeratePositiveMiner",
         "multi_similarity": "zoo.miners.multi_similarity:MultiSimilarityMiner",
         "pair_margin": "zoo.miners.pair_margin:PairMarginMiner",
         "semihard": "zoo.miners.semihard:SemihardMiner",

@@ -15,8 +15,9 @@ from ._shared import Indices, Miner, Pairs, squared_distances
 class HDCMiner(Miner):
     """Take the farthest of all positive pairs and the nearest of all negative pairs of a batch.
 
-    Distances are Euclidean, on the unit sphere. Of each kind of pair, the hardest ``fraction`` is
-    kept, rounded up; an anchor may have many of them or none.
+    Distances are Euclidean, on the unit sphere. Of each kind of ordered pair, the hardest
+    ``fraction`` is kept, rounded down as in the authors' code, so that of a single pair nothing may
+    be left; pytorch-metric-learning rounds up. An anchor may have many of them or none.
 
     Differs from the paper in being one of its levels. There a network has several outputs, and each
     uses only the pairs that were hard for the one before; here the miner has one output. The loss
@@ -48,5 +49,6 @@ class HDCMiner(Miner):
 
     def _hardest(self, hardness: Tensor, of_kind: Tensor) -> Indices:
         a, other = of_kind.nonzero(as_tuple=True)
-        keep = hardness[a, other].topk(math.ceil(self.fraction * len(a))).indices
+        count = math.floor(round(self.fraction * len(a), 6))  # 0.29 * 100 is below 29
+        keep = hardness[a, other].topk(count).indices
         return a[keep], other[keep]

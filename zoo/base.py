@@ -234,8 +234,9 @@ class LossHooks(Protocol):
       ``model.slices`` of a config. Without ``level_sizes``, each part has a loss of its own and
       their sum is minimised. With it there is one loss, which is called with whole embeddings
       (N, sum of the sizes).
-    * of the constructor: ``distance``, by which images will be searched (``model.distance``), see
-      :class:`Distance`.
+    * of the constructor: ``space``, in which images will be compared (``model.space``), see
+      :class:`Space`; None for cosines. A loss that works only in some declares their names,
+      ``spaces = ("hyperbolic",)``.
 
     What a loss learns or remembers is in its ``state_dict``: parameters, buffers, and for what has
     no fixed shape ``get_extra_state`` and ``set_extra_state`` of torch (plain data and tensors). So
@@ -305,13 +306,43 @@ class Backbone(Protocol):
         ...
 
 
+class Space(Protocol):
+    """By what distance images are compared: in a loss, in the evaluation, in a search.
+
+    Without one, embeddings are scaled to length 1 and compared by their cosine. A space first makes
+    ``points`` of them; all else is about points. Exact evaluation and search need that the distance
+    of a query to a point falls with an inner product of two vectors that each of them has.
+    """
+
+    def points(self, embeddings: Tensor) -> Tensor:
+        """Return the points (N, d) of raw embeddings (N, d), with a graph."""
+        ...
+
+    def distances(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the distances (N, M) of points (N, d) and (M, d), with a graph, for losses."""
+        ...
+
+    def query_vectors(self, points: Tensor) -> Tensor:
+        """Return vectors (N, k) of queries, in the type of the points."""
+        ...
+
+    def gallery_vectors(self, points: Tensor) -> Tensor:
+        """Return vectors (M, k): the larger an inner product with a query's, the nearer."""
+        ...
+
+    def distances_of(self, products: Tensor, queries: Tensor) -> Tensor:
+        """Return the distances (N, M) that inner products (N, M) with queries (N, d) stand for."""
+        ...
+
+
 # What the runtime supplies, by kind, to components that have such a parameter.
 RUNTIME: dict[str, frozenset[str]] = {
-    "losses": frozenset({"num_classes", "embedding_size", "num_images", "level_sizes"}),
+    "losses": frozenset({"num_classes", "embedding_size", "num_images", "level_sizes", "space"}),
     "miners": frozenset(),
     "samplers": frozenset({"labels", "seed", "embed"}),
     "backbones": frozenset(),
     "datasets": frozenset({"split"}),
+    "spaces": frozenset(),
 }
 
 

@@ -16,6 +16,7 @@ from zoo.checks import CHECKS_OF, CheckFailedError, Part
 from zoo.registry import names
 
 SAMPLERS = {
+    "grouped": {"classes": 4, "per_class": 2},
     "m_per_class": {"classes": 4, "per_class": 2},
     "shuffle": {"batch_size": 7},
     "hard_class": {"classes": 4},

@@ -28,7 +28,7 @@ PAGES = {path.name: path.read_text("utf-8") for path in sorted(DOCS.glob("*.md")
 PAGES["CONTRIBUTING.md"] = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "smooth-hard"
 TUTORIAL = PAGES.pop("tutorial.md")  # its commands build on each other
-WITH_TESTS_OF_THEIR_OWN = {"compare.md", "measures.md", "report.md", "results.md"}
+WITH_TESTS_OF_THEIR_OWN = {"hooks.md", "compare.md", "measures.md", "report.md", "results.md"}
 WITH_TESTS_OF_THEIR_OWN |= {"search.md", "tables.md"}
 # What sets up a machine; CI does these, or what comes to the same.
 SET_UP = {

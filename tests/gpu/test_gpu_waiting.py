@@ -32,7 +32,7 @@ WAITING = {
     "npair_mc": "PML lists the pairs",
 }
 """Losses that make the host wait, and why."""
-ARGUMENTS = {"struct_clust": {"gamma": 10}}
+ARGUMENTS = {"struct_clust": {"gamma": 10}, "tcm": {"loss": "contrastive"}}
 LOSSES = [name for name in zoo.names("losses") if not name.startswith("pml.")]
 
 
@@ -55,14 +55,14 @@ def experiment_on(device, *settings, precision="fp32"):
     return experiment, list(batches)
 
 
-def take_steps(device, free, *settings, loss="ice", precision="fp32", **arguments):
+def take_steps(device, free, *settings, name="ice", precision="fp32", **arguments):
     """Take some steps; the host may wait in the first ``free``, as libraries choose algorithms."""
     experiment, batches = experiment_on(device, *(settings or [NETWORK]), precision=precision)
     embedder = experiment.embedder
     classes = len(experiment.train.class_names)
     losses = [
         registry.assemble(
-            "losses", loss, arguments, {"num_classes": classes, "embedding_size": size}
+            "losses", name, arguments, {"num_classes": classes, "embedding_size": size}
         ).to(device)
         for size in embedder.level_sizes
     ]
@@ -77,7 +77,7 @@ def take_steps(device, free, *settings, loss="ice", precision="fp32", **argument
 @without_numbers
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss not in WAITING])
 def test_a_step_waits_for_nothing(device, loss):
-    trainer = take_steps(device, 2, loss=loss)
+    trainer = take_steps(device, 2, name=loss, **ARGUMENTS.get(loss, {}))
     if device == GPU:
         trainer.check()
         trainer.check_weights()
@@ -87,7 +87,7 @@ def test_a_step_waits_for_nothing(device, loss):
 @pytest.mark.parametrize("loss", WAITING)
 def test_others_are_known(device, loss):
     with pytest.raises((UserError, HostWaits), match=r"(?i)meta|synchroniz|wait"):
-        take_steps(device, 0, loss=loss, **ARGUMENTS.get(loss, {}))
+        take_steps(device, 0, name=loss, **ARGUMENTS.get(loss, {}))
 
 
 @without_numbers

@@ -7,16 +7,15 @@ import torch
 
 from zoo import registry
 
-REQUIRED = {"struct_clust": {"gamma": 1.0}}  # arguments without a default
-
 
 @pytest.fixture
 def build_loss():
     """Build any loss, by default for embeddings of four numbers and two classes."""
 
     def build(name, num_classes=2, embedding_size=4, **arguments):
+        own = dict(registry.load("losses", name).check_arguments)  # those without a default
         sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
-        return registry.assemble("losses", name, REQUIRED.get(name, {}) | arguments, sizes)
+        return registry.assemble("losses", name, own | arguments, sizes)
 
     return build
 

@@ -290,6 +290,17 @@ def test_never_nan(x, scale, reweight):
     assert torch.isfinite(grad).all()
 
 
+@pytest.mark.parametrize("spread", [0.5, 0.4, 0.3])
+def test_a_tiny_value_keeps_its_digits_in_float32(spread):
+    """As gap - log(1 - p), a value of 2e-6 would be off by 0.3 %, and one of 1e-8 entirely."""
+    x, labels = make_batch([2] * 30, dim=64, spread=spread)
+    x = x.float()
+    value, _ = run(x, labels, scale=32.0)
+    wanted, _ = run(x.double(), labels, scale=32.0)
+    assert 1e-8 < wanted < 1e-5
+    assert float(value) == pytest.approx(float(wanted), rel=3e-5)
+
+
 def test_the_gap_beyond_87_keeps_its_value_and_gradient():
     """-log p beyond 87, where log(ratio + tiny) is capped and dead: here 127 and 1."""
     x, labels = torch.tensor([[1.0, 0.1], [-1.0, 0.1], [1.0, 0.2]]), torch.tensor([0, 0, 1])

@@ -99,12 +99,16 @@ def test_indices_are_of_the_gallery():
 @pytest.mark.parametrize("name", zoo.names("losses"))
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
 def test_integers_without_a_sign_are_integers(build_loss, name, dtype):
-    torch.manual_seed(0)
     loss = build_loss(name).eval()
-    assert torch.equal(loss(X, Y.to(dtype)), loss(X, Y))
+
+    def value(*arguments):
+        torch.manual_seed(0)  # some losses draw random numbers
+        return loss(X, *arguments)
+
+    assert torch.equal(value(Y.to(dtype)), value(Y))
     if loss.mined:
         few, wanted = (tuple(part.to(t) for part in (A, B, B + 1)) for t in (dtype, torch.int64))
-        assert torch.equal(loss(X, Y, few), loss(X, Y, wanted))
+        assert torch.equal(value(Y, few), value(Y, wanted))
 
 
 @pytest.mark.parametrize("name", zoo.names("losses"))

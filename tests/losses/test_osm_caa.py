@@ -24,6 +24,10 @@ def built(build_loss):
     return build
 
 
+def attend(a, sigma):
+    return a if sigma is None else math.exp(-((1 - a) ** 2) / (2 * sigma**2))
+
+
 def loops(loss, x, labels):
     """The value, in plain numbers."""
     f, y = F.normalize(x), labels.tolist()
@@ -37,7 +41,7 @@ def loops(loss, x, labels):
                 d, same = float((f[i] - f[j]).norm()), y[i] == y[j]
                 near = max(0.0, loss.alpha - d)
                 weight = math.exp(-(d**2) / loss.sigma**2) if same else near
-                weight *= min(attention[i], attention[j])
+                weight *= attend(min(attention[i], attention[j]), loss.attention_sigma)
                 sums[same][0] += weight
                 sums[same][1] += weight * (d if same else near) ** 2
     for same, share in ((True, 1 - loss.balance), (False, loss.balance)):
@@ -47,13 +51,59 @@ def loops(loss, x, labels):
 
 
 @pytest.mark.parametrize("sizes", [[4] * 4, [2, 5, 1, 3], [6], [1, 1, 1, 1]])
-@pytest.mark.parametrize("settings", [{}, {"balance": 0.2, "sigma": 0.3, "ce_weight": 0.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"balance": 0.2, "sigma": 0.3, "ce_weight": 0.0},
+        {"sigma": 0.8 * 2**0.5, "attention_sigma": 0.68},
+    ],
+)
 def test_value_and_gradient_equal_the_loops(built, make_batch, derive, sizes, settings):
     x, labels = make_batch(sizes)
     loss = built(**settings)
     value, gradient = derive(lambda z: loss(z, labels), x)
     assert float(value) == pytest.approx(loops(loss, x, labels), abs=1e-12)
     torch.testing.assert_close(gradient, loss.reference_gradient(x, labels), atol=1e-10, rtol=0)
+
+
+def gaussian(x, sigma, mean):
+    """The layer of the authors' code: a normal density."""
+    return math.exp(-0.5 * ((x - mean) / sigma) ** 2) / math.sqrt(2 * math.pi * sigma**2)
+
+
+def authors_pairs(f, labels, probabilities, alpha=1.2):
+    """The gradient wrt the normalised embeddings of the authors' weighted pair layer."""
+    attention = [gaussian(p, 0.68, 1.0) for p in probabilities]
+    y = labels.tolist()
+    weights, sums = {}, {True: 1e-12, False: 1e-12}
+    for a in range(len(y)):
+        for b in range(a + 1, len(y)):
+            d, same = float((f[a] - f[b]).norm()), y[a] == y[b]
+            score = gaussian(d, 0.8, 0.0) if same else max(0.0, alpha - d)
+            weights[a, b] = score * min(attention[a], attention[b])
+            sums[same] += weights[a, b]
+    gradient = torch.zeros_like(f)
+    for (a, b), weight in weights.items():
+        d, same = (f[a] - f[b]).norm(), y[a] == y[b]
+        force = (f[a] - f[b]) * (1 if same else -max(0.0, alpha - float(d)) / d)
+        gradient[a] += 0.5 * weight / sums[same] * force
+        gradient[b] -= 0.5 * weight / sums[same] * force
+    return gradient
+
+
+def test_with_the_authors_constants_it_is_their_layer(built, make_batch):
+    """On the unit sphere; their layer's gradient is that of balance 0.5, without cross entropy."""
+    x, labels = make_batch([4] * 4)
+    loss = built(sigma=0.8 * 2**0.5, attention_sigma=0.68, ce_weight=0.0)
+    f = F.normalize(x)
+    probabilities = (f @ loss.class_vectors.detach().T).softmax(1)[range(16), labels].tolist()
+    theirs = authors_pairs(f, labels, probabilities)
+    f.requires_grad_()
+    (mine,) = torch.autograd.grad(loss(f, labels), f)
+    tangent = theirs - (theirs * f).sum(1, keepdim=True) * f  # ours passes the normalisation
+    torch.testing.assert_close(mine, tangent.detach(), atol=1e-10, rtol=0)
+    assert theirs.abs().max() > 1e-3
 
 
 def test_the_class_vectors_learn_by_cross_entropy_alone(built, make_batch):

@@ -51,3 +51,25 @@ def test_an_anchor_of_equal_entries_is_left_out(build_loss, derive):
 def test_the_last_term_is_left_without_pairs(build_loss):
     x, labels = torch.tensor([[1.0, 2, -5]]), torch.tensor([0])
     assert float(build_loss("snr", zero_mean_weight=0.1)(x, labels)) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("length", [1e-25, 1e-20, 1e-19, 1e-12, 1e6, 1e19, 1e30])
+def test_a_common_factor_changes_nothing_in_float32_either(
+    build_loss, make_batch, derive, same, length
+):
+    x, labels = make_batch([3, 1, 4, 2], dim=8)
+    loss = build_loss("snr", zero_mean_weight=0.0)
+    value, gradient = derive(lambda z: loss(z, labels), x)
+    found, scaled = derive(lambda z: loss(z, labels), (length * x).float())
+    same((found.double(), length * scaled.double()), (value, gradient), 1e-4)
+
+
+def test_a_tiny_image_among_others_is_left_out(build_loss, make_batch, derive):
+    x, labels = make_batch([4, 4], dim=8)
+    loss = build_loss("snr", zero_mean_weight=0.0)
+    for factor in (0.0, 1e-7, 1e-20, 1e-30):
+        tiny = x.float()
+        tiny[2] *= factor
+        value, gradient = derive(lambda z: loss(z, labels), tiny)
+        assert value < 100
+        assert gradient.isfinite().all()

@@ -10,7 +10,7 @@ import torch
 from zoo import UserError
 
 
-def loops(x, labels, alpha):
+def loops(x, labels, alpha, squared=True):
     y = labels.tolist()
     losses = []
     for i in range(len(y)):
@@ -18,23 +18,57 @@ def loops(x, labels, alpha):
         distances = {}
         for k in {y[j] for j in rest}:
             mean = torch.stack([x[j] for j in rest if y[j] == k]).mean(0)
-            distances[k] = (x[i] - mean).square().sum()
+            distances[k] = (x[i] - mean).square().sum() if squared else (x[i] - mean).norm()
         if y[i] in distances:
             z = sum(torch.exp(-alpha * (d - distances[y[i]])) for d in distances.values())
             losses.append(z.log())
     return torch.stack(losses).mean()
 
 
+@pytest.mark.parametrize("squared", [True, False])
 @pytest.mark.parametrize("alpha", [0.01, 1.0, 5.0])
 @pytest.mark.parametrize("sizes", [[4] * 5, [2, 5, 1, 3]])
-def test_value_and_gradients_equal_the_loops(build_loss, make_batch, derive, same, alpha, sizes):
+def test_value_and_gradients_equal_the_loops(
+    build_loss, make_batch, derive, same, squared, alpha, sizes
+):
     x, labels = make_batch(sizes, length=0.5)
-    loss = build_loss("tadam", alpha=alpha).double()
-    same(derive(lambda z: loss(z, labels), x), derive(lambda z: loops(z, labels, alpha), x), 1e-7)
+    loss = build_loss("tadam", alpha=alpha, squared=squared).double()
+    wanted = derive(lambda z: loops(z, labels, alpha, squared), x)
+    same(derive(lambda z: loss(z, labels), x), wanted, 1e-7)
     (mine,) = torch.autograd.grad(loss(x, labels), loss.alpha)
     free = torch.tensor(loss.alpha.item(), dtype=torch.float64, requires_grad=True)
-    (wanted,) = torch.autograd.grad(loops(x, labels, free), free)
+    (wanted,) = torch.autograd.grad(loops(x, labels, free, squared), free)
     torch.testing.assert_close(mine, wanted)
+
+
+def authors_head(queries, support, shots, multiplier):
+    """The logits of the authors' head: the norm of each difference, times minus the multiplier."""
+    prototypes = support.view(-1, shots, support.shape[1]).mean(1)
+    return -multiplier * (queries[:, None] - prototypes).norm(dim=-1)
+
+
+def test_the_authors_settings(build_loss, make_batch, derive, same):
+    """Five classes with three support images each, three queries of a class; alpha is kept."""
+    x, _ = make_batch([6] * 5, length=0.3)
+    labels = torch.arange(5).repeat_interleave(3)
+    loss = build_loss("tadam", alpha=7.5, squared=False, learn_alpha=False).double()
+    assert not [p for p in loss.parameters() if p.requires_grad]
+
+    def theirs(z):
+        logits = authors_head(z[:15], z[15:], 3, 7.5)
+        return torch.nn.functional.cross_entropy(logits, labels)
+
+    found = derive(lambda z: loss(z[:15], labels, ref_emb=z[15:], ref_labels=labels), x)
+    same(found, derive(theirs, x), 1e-10)
+
+
+def test_a_query_on_a_prototype_has_a_finite_gradient(build_loss, derive):
+    """The distance has no derivative there."""
+    x = torch.tensor([[1.0, 2], [1, 2], [1, 2], [3, 4], [3, 4]])
+    loss = build_loss("tadam", squared=False)
+    value, gradient = derive(lambda z: loss(z, torch.tensor([0, 0, 0, 1, 1])), x)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
 
 
 def test_gradcheck(build_loss, make_batch):

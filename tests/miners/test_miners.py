@@ -21,6 +21,7 @@ TRIPLETS = {
     "batch_hard": {},
     "distance_weighted": {"nonzero_loss_cutoff": 1.9},
     "hard_triplet": {},
+    "moderate_positive": {},
     "semihard": {},
 }
 PAIRS = {"hdc": {}, "multi_similarity": {}, "pair_margin": {}, "uniform_histogram": {}}
@@ -165,6 +166,23 @@ def test_batch_easy_hard_equals_the_loops(case, negatives):
 
 
 @cases
+def test_moderate_positive_equals_the_loops(case):
+    """Some anchors have a positive nearer than every negative, others take their nearest."""
+    c, wanted, kinds = Case(*case), set(), set()
+    for a, row in enumerate(c.d):
+        if c.positives[a] and c.negatives[a]:
+            n = min(c.negatives[a], key=row.__getitem__)
+            moderate = [p for p in c.positives[a] if row[p] <= row[n]]
+            kinds.add(bool(moderate))
+            if moderate:
+                wanted.add((a, max(moderate, key=row.__getitem__), n))
+            else:
+                wanted.add((a, min(c.positives[a], key=row.__getitem__), n))
+    assert as_set(*zoo.build("miners", "moderate_positive")(*c.call)) == wanted
+    assert kinds == {True, False}
+
+
+@cases
 def test_pair_margin_equals_the_loops(case):
     c = Case(*case)
     mined = zoo.build("miners", "pair_margin", pos_margin=0.7, neg_margin=1.2)(*c.call)
@@ -180,8 +198,20 @@ def test_hdc_equals_the_loops(case, fraction):
     for kind, (a, b), sign in ((c.positives, mined[:2], -1), (c.negatives, mined[2:], 1)):
         hardness = sorted(sign * c.d[i][j] for i, j in c.pairs(kind))
         got = sorted(sign * c.d[i][j] for i, j in as_set(a, b))
-        keep = math.ceil(fraction * len(hardness))
+        keep = math.floor(fraction * len(hardness))
         assert got == pytest.approx(hardness[:keep], abs=1e-6)  # either of a tie may be kept
+
+
+def test_hdc_rounds_down_as_in_the_authors_code_and_pmls_up():
+    """Theirs is a conversion to int; a fraction of a whole number is not rounded at all."""
+    x, y = make([2, 3])
+    assert [len(part) for part in zoo.build("miners", "hdc", fraction=0.2)(x, y)] == [1, 1, 2, 2]
+    theirs = pml_miners.HDCMiner(0.2)(x, y)
+    assert [len(part) for part in theirs] == [2, 2, 3, 3]
+    for fraction, kept in ((0.1, 0), (0.5, 4), (0.999, 7), (1.0, 8)):
+        assert len(zoo.build("miners", "hdc", fraction=fraction)(x, y)[0]) == kept
+    x, y = make([10] * 10)
+    assert len(zoo.build("miners", "hdc", fraction=0.29)(x, y)[0]) == 261  # of 900
 
 
 @cases
@@ -269,6 +299,16 @@ def test_odd_batches_give_nothing_and_losses_take_that(name, sizes):
     for loss in (pml_losses.TripletMarginLoss(), zoo.build("losses", "ice")):
         value = loss(x.requires_grad_(), y, mined)
         assert torch.isfinite(value)
+
+
+def test_near_a_collapse_float32_mines_what_float64_mines():
+    """By 2 - 2 cosine in float32, many of the hardest pairs would be others."""
+    x, y = make([4] * 10, dim=16)
+    x = F.normalize(torch.ones(16), dim=0) + 2e-5 * x
+    hdc = zoo.build("miners", "hdc")
+    low, high = (as_set(*hdc(z, y)[:2]) for z in (x, x.double()))
+    assert len(high) == 60
+    assert len(low ^ high) <= 6
 
 
 @pytest.mark.parametrize("name", MINERS)

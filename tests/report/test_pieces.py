@@ -10,6 +10,7 @@ import report_runs
 
 from zoo import UserError
 from zoo.evaluate import NO_MATCH
+from zoo.evaluation.spaces import compared
 from zoo.report import charts, collect, gallery, sweeps, tables, tsne
 from zoo.report.neighbours import nearest
 from zoo.report.output import MANIFEST, Output
@@ -19,7 +20,7 @@ def test_the_nearest_are_those_of_a_loop():
     random = np.random.default_rng(0)
     vectors = random.normal(size=(40, 5)).astype(np.float32)
     labels = np.arange(40) // 4
-    found = nearest(vectors, labels, np.arange(40))
+    found = nearest(compared(vectors, None), labels, np.arange(40))
     for q in range(40):
         cosine = {
             i: vectors[q] @ vectors[i] / np.linalg.norm(vectors[q]) / np.linalg.norm(vectors[i])
@@ -32,13 +33,13 @@ def test_the_nearest_are_those_of_a_loop():
 
 def test_the_query_is_left_out_by_its_index_and_ties_count_against_it():
     vectors = np.ones((4, 3), np.float32)  # all the same: another class comes first
-    found = nearest(vectors, np.array([0, 0, 1, 1]), np.array([0, 3]))
+    found = nearest(compared(vectors, None), np.array([0, 0, 1, 1]), np.array([0, 3]))
     assert found.indices.tolist() == [[2, 3, 1], [0, 1, 2]]
 
 
 def test_a_vector_of_zeros_has_neighbours_too():
     vectors = np.array([[0, 0], [1, 0], [0, 1]], np.float32)
-    assert np.isfinite(nearest(vectors, np.arange(3), np.arange(3)).cosines).all()
+    assert np.isfinite(nearest(compared(vectors, None), np.arange(3), np.arange(3)).cosines).all()
 
 
 def test_the_hardest_failures_come_first_then_right_ones():

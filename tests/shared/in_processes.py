@@ -149,6 +149,7 @@ def step_of(step, ranks, reporter=None):
         f"{what}.{name}": tensor
         for what, module in both.items()
         for name, tensor in module.state_dict().items()
+        if isinstance(tensor, torch.Tensor)  # not what a get_extra_state returns
     }
     return gradients, state
 

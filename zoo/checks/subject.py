@@ -151,11 +151,16 @@ class Subject:
 
     def _assemble(self) -> Any:
         if self.registered:
-            return components.assemble("losses", self.short, self.arguments, SIZES)
+            return components.assemble("losses", self.short, self.arguments, self._runtime())
         found = check_arguments(self.short, self.target, self.arguments, RUNTIME["losses"])
         if found:
             raise UserError("\n".join(": ".join(filter(None, p)) for p in found))
-        return construct(self.short, self.target, self.arguments, SIZES)
+        return construct(self.short, self.target, self.arguments, self._runtime())
+
+    def _runtime(self) -> dict[str, Any]:
+        """Return what a run would supply: sizes, and the space that the loss asks for."""
+        wanted = getattr(self.target, "spaces", ())
+        return {**SIZES, "space": components.build("spaces", wanted[0]) if wanted else None}
 
     @cached_property
     def traits(self) -> LossTraits:

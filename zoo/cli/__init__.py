@@ -2,7 +2,8 @@
 
 - ``main``: puts them together; turns errors into one line and an exit status
 - ``many``: experiments, one or many
-- ``check``, ``config``, ``components``, ``data``: components and what experiments need
+- ``listing``: components: what there is, and all about one
+- ``check``, ``config``, ``data``: checks, and what experiments need
 - ``leaderboard``, ``compare``, ``measure``, ``report``: results
 - ``embed``, ``search``, ``export``: a trained network
 - ``options``, ``messages``: what several of them share

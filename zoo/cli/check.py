@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from zoo import registry
-from zoo.cli.components import kind_of, table_of
+from zoo.cli.listing.commands import kind_of
+from zoo.cli.listing.tables import table_of
 from zoo.cli.messages import complain
 from zoo.errors import UserError
 from zoo.progress import Reporter, stdout

@@ -17,12 +17,12 @@ import rich_click as click
 from zoo import __version__
 from zoo.cli.check import check
 from zoo.cli.compare import compare
-from zoo.cli.components import list_, show
 from zoo.cli.config import config_
 from zoo.cli.data import data
 from zoo.cli.embed import embed
 from zoo.cli.export import export
 from zoo.cli.leaderboard import leaderboard
+from zoo.cli.listing.commands import list_, show
 from zoo.cli.many.run import run
 from zoo.cli.many.tune import tune
 from zoo.cli.measure import measure

@@ -61,14 +61,15 @@ def _measured(folder: RunFolder, names: list[str], processes: int) -> dict[str, 
     from zoo.trained import network
 
     reporter = Reporter()
-    found = network.load(folder.path).embed_test(reporter, processes=processes)
+    model = network.load(folder.path)
+    found = model.embed_test(reporter, processes=processes)
     reporter.say(f"{folder.path}: {', '.join(missing)}")
     if processes > 1:
         from zoo.trained.processes import measure_all
 
-        values, clustering = measure_all(processes, missing, *found, reporter)
+        values, clustering = measure_all(processes, missing, *found, model.space, reporter)
     else:
-        values, clustering = measures.measure(missing, *found)
+        values, clustering = measures.measure(missing, *found, space=model.space)
     try:
         folder.add_measures(values, {"clustering": clustering} if clustering else {})
     except UserError as error:

@@ -200,13 +200,19 @@ def _print(queries: Sequence[Path], lists: Sequence[Sequence[Hit]]) -> None:
         console.print(title, soft_wrap=True)
         table = Table(box=None)
         table.add_column("rank", justify="right")
-        table.add_column("cosine", justify="right")
+        by_distance = any(hit.cosine is None for hit in hits)
+        table.add_column("distance" if by_distance else "cosine", justify="right")
         table.add_column("image", overflow="fold")
         for hit in hits:
             own = " [dim](itself)[/]" if hit.itself else ""
-            table.add_row(str(hit.rank), f"{hit.cosine:.4f}", escape(printable(hit.name)) + own)
+            table.add_row(str(hit.rank), _nearness(hit, 4), escape(printable(hit.name)) + own)
         console.print(table)
         console.print()
+
+
+def _nearness(hit: Hit, digits: int) -> str:
+    """Return the cosine of a hit, or its distance."""
+    return f"{hit.distance if hit.cosine is None else hit.cosine:.{digits}f}"
 
 
 def _as_json(
@@ -218,7 +224,7 @@ def _as_json(
     found = [
         {
             "query": str(query),
-            "hits": [{**hit._asdict(), "path": str(hit.path)} for hit in hits],
+            "hits": [_facts(hit) for hit in hits],
         }
         for query, hits in zip(queries, lists, strict=True)
     ]
@@ -229,6 +235,12 @@ def _as_json(
         "queries": found,
         "unreadable": unreadable,
     }
+
+
+def _facts(hit: Hit) -> dict[str, Any]:
+    """Return a hit for machines, with a cosine or a distance."""
+    other = "distance" if hit.distance is None else "cosine"
+    return {k: v for k, v in hit._asdict().items() if k != other} | {"path": str(hit.path)}
 
 
 def _draw(
@@ -246,7 +258,7 @@ def _draw(
             [
                 Picture(
                     hit.path,
-                    f"{hit.rank}  {hit.cosine:.3f}" + " itself" * hit.itself,
+                    f"{hit.rank}  {_nearness(hit, 3)}" + " itself" * hit.itself,
                     hit.name,
                     hit.itself,
                 )

@@ -391,6 +391,8 @@ def _check(
         yield from _untrainable(data, sound)
     if ("miner",) in components:
         yield from _pointless_miner(data)
+    if ("model", "space") in components:
+        yield from _other_space(data)
     try:
         Config.model_validate(data)
     except ValidationError as error:
@@ -528,6 +530,20 @@ def _pointless_miner(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
     if mined is False:
         message = f"{name} looks at whole batches, not at mined pairs; set miner=null"
         yield ("miner",), message
+
+
+def _other_space(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
+    """Yield a problem if the loss works only in spaces of which the network has none."""
+    name, space = dig(data, ("loss", "name")), dig(data, ("model", "space", "name"))
+    if not isinstance(name, str) or not dig(data, ("train", "iterations")):
+        return
+    try:
+        wanted = getattr(registry.load("losses", name), "spaces", ())
+    except UserError:
+        return
+    if wanted and space not in wanted:
+        message = f"{name} compares images in another space; set model.space={wanted[0]}"
+        yield ("model", "space"), message
 
 
 def _error(problems: list[Problem]) -> UserError:

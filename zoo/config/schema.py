@@ -18,6 +18,7 @@ from zoo.support.yaml import Key, Keys
 COMPONENTS: dict[Keys, Kind] = {
     ("dataset",): "datasets",
     ("model", "backbone"): "backbones",
+    ("model", "space"): "spaces",
     ("loss",): "losses",
     ("miner",): "miners",
     ("sampler",): "samplers",
@@ -166,6 +167,11 @@ class Model(_Spec):
     pooling: Literal["avg", "max"] = Field(
         default="avg", description="how a feature map becomes a vector"
     )
+    space: ComponentSpec | None = Field(
+        default=None,
+        description="the space whose distance compares images: euclidean, hyperbolic; null: the "
+        "cosine of embeddings",
+    )
     freeze: Literal["none", "batchnorm", "trunk"] = Field(
         default="none",
         description="part of the backbone that is not trained: none, the statistics and weights "
@@ -177,6 +183,8 @@ class Model(_Spec):
         return _refuse(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[tuple[Keys, str]]:
+        if self.slices is not None and self.space is not None:
+            yield ("slices",), "cut an embedding that is compared by cosines; set model.space=null"
         if self.slices is None or self.embedding_size in (None, sum(self.slices)):
             return  # the size of pooled features is not known here
         message = (
@@ -456,8 +464,9 @@ class Config(_Spec):
             del data["evaluate"]["measures"]
         if self.schedule.over is None:
             del data["schedule"]["over"]
-        if self.model.slices is None:
-            del data["model"]["slices"]
+        for later in ("slices", "space"):  # settings that older versions did not have
+            if getattr(self.model, later) is None:
+                del data["model"][later]
         return data
 
     def digest(self) -> str:

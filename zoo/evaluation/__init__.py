@@ -6,4 +6,5 @@
 - ``items``, ``shards``: embeddings and labels: checked, normalised, sorted by class; those of
   several processes
 - ``faiss``: an optional backend of the search
+- ``spaces``: distances of other spaces as cosines
 """

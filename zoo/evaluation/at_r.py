@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from zoo.base import Space
 from zoo.evaluation.items import TIE, Array, Items, Shape, blocks
 from zoo.evaluation.shards import Shards
 from zoo.support.precision import full_float32
@@ -35,17 +36,19 @@ def at_r(
     gallery_labels: Array | None = None,
     block: int | None = None,
     group: dist.ProcessGroup | None = None,
+    space: Space | None = None,
 ) -> AtR:
     """Return the scores of the R nearest items of each query, given as (n, d) with labels (n,).
 
     They are computed in float64, on the device of ``embeddings``, ``block`` queries at a time.
     Items are retrieved from the gallery, (m, d) with labels (m,), or else from the other queries.
-    With a group of processes, each gives its part, and gets the scores of all queries.
+    With a group of processes, each gives its part, and gets the scores of all queries. In a space,
+    its distance takes the place of the cosine.
 
     Raises:
         UserError: shapes or types do not match, or an embedding is NaN or infinite.
     """
-    shards = Shards(embeddings, labels, gallery, gallery_labels, group)
+    shards = Shards(embeddings, labels, gallery, gallery_labels, group, space)
     device = shards.queries.exact.device
     with full_float32(device):  # no autocast
         parts: Iterable[_Part] = _parts(

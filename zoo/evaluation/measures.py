@@ -15,6 +15,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from zoo.base import Space
 from zoo.errors import UserError
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.clusters import clusters
@@ -39,6 +40,7 @@ def measure(
     labels: Array,
     *,
     group: dist.ProcessGroup | None = None,
+    space: Space | None = None,
 ) -> Measured:
     """Return the measures of these names; shared steps are computed once.
 
@@ -48,15 +50,18 @@ def measure(
         labels: (n,) their classes, of any integer type and value.
         group: the processes of ``torch.distributed`` that share the work: each calls this with its
             own part of the items. Only the first of them clusters, for NMI and AMI, all items.
+        space: in which items are compared; by default by cosines, which NMI and AMI need.
 
     Raises:
         UserError: a name is unknown; shapes or types do not match; an embedding is not finite.
     """
     names = check_measures(names)
+    if space is not None and {"nmi", "ami"} & set(names):
+        raise UserError("nmi and ami cluster by cosines: leave them out, or set model.space=null")
     values: dict[str, float] = {}
     how = None
     if {"map_at_r", "r_precision"} & set(names):
-        found = at_r(embeddings, labels, group=group)
+        found = at_r(embeddings, labels, group=group, space=space)
         values["map_at_r"] = float(found.average_precision.mean())
         values["r_precision"] = float(found.precision.mean())
     scores = {name: score for name, score in (("nmi", nmi), ("ami", ami)) if name in names}

@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from zoo.base import Space
 from zoo.errors import UserError, did_you_mean
 from zoo.evaluation import faiss
 from zoo.evaluation.items import (
@@ -79,6 +80,7 @@ def recall_at_k(
     backend: str = "torch",
     block: int | None = None,
     group: dist.ProcessGroup | None = None,
+    space: Space | None = None,
 ) -> Recall:
     """Return Recall@K for every K of ``ks``, in one pass.
 
@@ -100,6 +102,7 @@ def recall_at_k(
         limit=limit,
         block=block,
         group=group,
+        space=space,
     )
     return Recall(found, ks)
 
@@ -115,6 +118,7 @@ def ranks(
     limit: int | None = None,
     block: int | None = None,
     group: dist.ProcessGroup | None = None,
+    space: Space | None = None,
 ) -> Tensor:
     """Return r(q) of every query, (n,) int32 on the CPU; ``NO_MATCH`` for one without a match.
 
@@ -133,12 +137,13 @@ def ranks(
         group: the processes of ``torch.distributed`` that share the work: each calls this with its
             own part of the queries and of the gallery, and gets the ranks of all queries, process
             by process. The ranks are those that one process would find.
+        space: of ``zoo.build("spaces", ...)``, whose distance takes the place of the cosine.
 
     Raises:
         UserError: shapes, types or options do not match, or an embedding is NaN or infinite.
     """
     _check_options(backend, limit, block, group)
-    shards = Shards(embeddings, labels, gallery, gallery_labels, group)
+    shards = Shards(embeddings, labels, gallery, gallery_labels, group, space)
     device = shards.queries.exact.device
     side = block or TILE_SIDE[device.type]
     with full_float32(device):
@@ -200,7 +205,7 @@ class _Ranked:
 
 def _count(shards: Shards, queries: _Ranked, side: int) -> Tensor:
     """Return how many items are ahead of each query of this process, (n,) int64."""
-    mutual = shards.mutual
+    mutual = shards.symmetric
     own = queries if mutual else _Ranked(shards.gallery)
     _Retrieval(queries, own, side).count()
     if shards.alone:

@@ -14,7 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from zoo.base import Space
 from zoo.errors import UserError
+from zoo.evaluation import spaces
 from zoo.evaluation.items import Array, Items, arrange, blocks, by_class, check_items
 from zoo.parallel.ranks import Ranks, talking
 
@@ -41,13 +43,16 @@ class Shards:
         gallery: (m, d) likewise of the gallery; None: each query retrieves from all other queries.
         gallery_labels: (m,) their classes.
         group: the processes; None: only this one.
+        space: in which they are compared; None: by cosines.
 
     Raises:
         UserError: in all processes, if what one of them gave cannot be used.
 
     Attributes:
         queries: those of this process's classes.
-        gallery: likewise; the same object as ``queries`` if these are the gallery.
+        gallery: likewise; the same object as ``queries`` if these are the gallery and have the same
+            vectors in it.
+        mutual: whether the queries are the gallery.
         shapes: of this process's classes.
         largest: the largest number of gallery items of one process.
         alone: whether there is only this process.
@@ -61,11 +66,15 @@ class Shards:
         gallery: Array | None = None,
         gallery_labels: Array | None = None,
         group: dist.ProcessGroup | None = None,
+        space: Space | None = None,
     ) -> None:
         self._ranks = Ranks(group)
         given = self._ranks.together(
             lambda: _checked(embeddings, labels, gallery, gallery_labels), kinds_of
         )
+        self.mutual = len(given) == 1
+        if space is not None:
+            given = _in_space(given, space, self._ranks)
         counts = [self._ranks.gather_counts(len(vectors)) for vectors, _ in given]
         of_all = [
             self._ranks.gather_labels(of, n) for (_, of), n in zip(given, counts, strict=True)
@@ -85,8 +94,8 @@ class Shards:
         self.alone, self.size = self._ranks.alone, sum(self._sides[0].counts)
 
     @property
-    def mutual(self) -> bool:
-        """Whether the queries are the gallery."""
+    def symmetric(self) -> bool:
+        """Whether the queries are the gallery, and two items are equally near from both sides."""
         return self.gallery is self.queries
 
     @property
@@ -174,6 +183,17 @@ def _checked(
     if gallery is not None and gallery_labels is not None:
         given.append(check_items(gallery, gallery_labels, "gallery", given[0][0]))
     return given
+
+
+def _in_space(
+    given: list[tuple[Tensor, Tensor]], space: Space, ranks: Ranks
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the vectors by which queries and gallery are compared in a space, with the labels."""
+    (queries, classes), (gallery, gallery_classes) = given[0], given[-1]
+    queries, gallery = (space.points(vectors.double()) for vectors in (queries, gallery))
+    longest = max(ranks.gather_lengths(spaces.longest_of(gallery, space)))
+    of_gallery = spaces.as_gallery(gallery, space, longest)
+    return [(spaces.as_queries(queries, space), classes), (of_gallery, gallery_classes)]
 
 
 class _Side:

@@ -80,6 +80,12 @@ class Ranks:
         counts: list[int] = self.gather(mine, [1] * self.size).tolist()
         return counts
 
+    def gather_lengths(self, length: float) -> list[float]:
+        """Return the numbers that the processes gave."""
+        mine = torch.tensor([length], dtype=torch.float64, device=self.device)
+        lengths: list[float] = self.gather(mine, [1] * self.size).tolist()
+        return lengths
+
     def gather(self, mine: Tensor, counts: Sequence[int]) -> Tensor:
         """Return the rows of all processes, in their order; each has ``counts[rank]`` of them.
 

@@ -1,6 +1,7 @@
-"""From names to components: losses, miners, samplers, backbones and data sets.
+"""From names to components: losses, miners, samplers, backbones, data sets and spaces.
 
 - ``components``: the registry itself: tables, plugins, families, ``pml.<ClassName>``
+- ``related``: components that belong together
 - ``source``, ``pml``: facts read from a class's source without importing it
 - ``arguments``, ``nested``: which arguments a class takes; arguments that are components
 - ``contracts``: what a component returns, compared with what :mod:`zoo.base` requires

@@ -39,7 +39,7 @@ from zoo.registry.arguments import Misfit, Parameter, check, parameters_of
 from zoo.support.checked import shown
 from zoo.support.near import near
 
-Kind = Literal["losses", "miners", "samplers", "backbones", "datasets"]
+Kind = Literal["losses", "miners", "samplers", "backbones", "datasets", "spaces"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _FOLDERS = ("losses", "miners", "models", "datasets")
@@ -58,7 +58,7 @@ class Component:
     """What is known of a component.
 
     Attributes:
-        kind: losses, miners, samplers, backbones or datasets.
+        kind: losses, miners, samplers, backbones, datasets or spaces.
         name: what configs call it.
         target: ``"module:Class"``.
         distribution: where it comes from, with its version if known.
@@ -282,7 +282,7 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
     Registering the same class again (a notebook cell run twice) replaces it.
 
     Args:
-        kind: losses, miners, samplers, backbones or datasets.
+        kind: losses, miners, samplers, backbones, datasets or spaces.
         name: the name in configs and commands: letters, digits and ``_`` or ``-``, with dots
             between parts.
 

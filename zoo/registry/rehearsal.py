@@ -32,7 +32,7 @@ _OF_A_GALLERY = ("ref_emb", "ref_labels")
 _Fault = tuple[tuple[str | int, ...], str]
 
 
-class Trial(NamedTuple):
+class Rehearsal(NamedTuple):
     """Made-up embeddings of a batch of training images, whose labels are real.
 
     Attributes:
@@ -50,7 +50,7 @@ class Trial(NamedTuple):
     names: tuple[str, str]
 
     @classmethod
-    def alone(cls, size: int, labels: Tensor, names: tuple[str, str]) -> Trial:
+    def alone(cls, size: int, labels: Tensor, names: tuple[str, str]) -> Rehearsal:
         """Return a trial of a batch that is all of the training data."""
         return cls(size, labels, torch.arange(len(labels), device=labels.device), labels, names)
 
@@ -74,7 +74,7 @@ class Trial(NamedTuple):
         return loss_of(loss, miner, x.requires_grad_(), self.labels, self.names, when, ids)
 
 
-def rehearse(loss: nn.Module, miner: Any, trial: Trial) -> None:
+def rehearse(loss: nn.Module, miner: Any, trial: Rehearsal) -> None:
     """Compute a loss and its gradient for made-up embeddings of some training images.
 
     The state of the loss may change. The pairs of the miner must agree with the labels, unless its
@@ -95,7 +95,7 @@ def rehearse(loss: nn.Module, miner: Any, trial: Trial) -> None:
         raise UserError(f"{trial.names[1]} {when} {fault}")
 
 
-def output(kind: Kind, trial: Trial, component: nn.Module) -> Tensor:
+def output(kind: Kind, trial: Rehearsal, component: nn.Module) -> Tensor:
     """Return what a loss or a miner gives for made-up embeddings: its value, or its indices."""
     component = component.to(trial.labels.device)
     x = trial.embeddings(trial.labels)
@@ -105,7 +105,9 @@ def output(kind: Kind, trial: Trial, component: nn.Module) -> Tensor:
     return trial.value(component, None, x, "tried before training,")[0]
 
 
-def _two_steps(loss: nn.Module, miner: Any, trial: Trial, when: str) -> tuple[Tensor, ...] | None:
+def _two_steps(
+    loss: nn.Module, miner: Any, trial: Rehearsal, when: str
+) -> tuple[Tensor, ...] | None:
     """Compute loss and gradient twice, as some losses fail only then; return what was mined."""
     generator = torch.Generator().manual_seed(0)
     mined = None
@@ -188,7 +190,7 @@ def _uncallable(
     names = (sections["losses"]["name"], (sections["miners"] or {}).get("name", ""))
     call = "loss(embeddings, labels, indices_tuple)" if miner else "loss(embeddings, labels)"
     try:
-        _two_steps(loss, miner, Trial.alone(size, labels, names), f"called as {call}")
+        _two_steps(loss, miner, Rehearsal.alone(size, labels, names), f"called as {call}")
     except UserError as error:
         yield ("loss",), f"cannot be trained with: {error}"
 

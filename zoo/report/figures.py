@@ -158,7 +158,7 @@ def draw_map(runs: Sequence[ReportedRun], output: Path, items: int, reporter: Re
             if len(chosen) < len(labels):
                 count = f"{len(chosen):,} of {len(labels):,} test images"
                 reporter.say(f"{run.name}: {count}, about the same share of each class")
-            places = tsne.project(embeddings[chosen])
+            places = tsne.project(tsne.vectors(embeddings[chosen], trained.space))
             _draw_dots(panel, places, ranks[chosen] == 1)
             dataset = trained.test_split()
             width = panel.get_position().width * figure.get_figwidth()

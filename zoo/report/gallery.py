@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.base import Space
+from zoo.evaluation import spaces
 from zoo.evaluation.recall import NO_MATCH
-from zoo.report.neighbours import first_right, nearest
+from zoo.report.neighbours import Sides, first_right, nearest
 
 _RIGHT_SHARE = 4  # one query in four is one that went well
 
@@ -53,17 +55,24 @@ def gallery(
     labels: NDArray[np.int64],
     ranks: NDArray[np.int32],
     count: int,
+    space: Space | None = None,
 ) -> list[Query]:
-    """Return queries of the test split with their ten nearest images."""
+    """Return queries of the test split with their ten nearest images.
+
+    In a space, images are compared by its distance, and have no cosine.
+    """
     queries = choose(ranks, count)
-    found = nearest(embeddings, labels, queries)
+    sides = spaces.compared(embeddings, space)
+    found = nearest(sides, labels, queries)
+    if space is not None:
+        found.cosines.fill(np.nan)
     return [
         Query(
             query,
             int(labels[query]),
             int(ranks[query]),
             _shown(query, labels, indices, cosines),
-            _later(embeddings, labels, query) if len(indices) < ranks[query] < NO_MATCH else None,
+            _later(sides, labels, query) if len(indices) < ranks[query] < NO_MATCH else None,
         )
         for query, indices, cosines in zip(queries.tolist(), *found, strict=True)
     ]
@@ -84,6 +93,6 @@ def _shown(
     ]
 
 
-def _later(embeddings: NDArray[np.float32], labels: NDArray[np.int64], query: int) -> GalleryImage:
-    image, cosine = first_right(embeddings, labels, query)
+def _later(sides: Sides, labels: NDArray[np.int64], query: int) -> GalleryImage:
+    image, cosine = first_right(sides, labels, query)
     return GalleryImage(image, int(labels[image]), True, cosine)

@@ -82,11 +82,13 @@ class Viewer:
         thumbnails = self._thumbnails_of(trained)
         found = Look(thumbnails=thumbnails, size=len(labels))
         found.names = [str(name) for name in thumbnails.dataset.class_names]
-        found.queries = gallery.gallery(embeddings, labels, ranks, self.queries)
+        found.queries = gallery.gallery(embeddings, labels, ranks, self.queries, trained.space)
         thumbnails.make(gallery.images(found.queries))
         try:
             if self.items:
-                found.map = self._map(embeddings, labels, ranks, thumbnails)
+                found.map = self._map(
+                    tsne.vectors(embeddings, trained.space), labels, ranks, thumbnails
+                )
         except UserError as error:
             found.no_map = str(error)
         return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+Sides: TypeAlias = "tuple[NDArray[np.float64], NDArray[np.float64]]"
 
 _BLOCK = 64  # queries at a time, against all images
 
@@ -18,10 +20,7 @@ class Nearest(NamedTuple):
 
 
 def nearest(
-    embeddings: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    queries: NDArray[np.int64],
-    count: int = 10,
+    sides: Sides, labels: NDArray[np.int64], queries: NDArray[np.int64], count: int = 10
 ) -> Nearest:
     """Return the images with the largest cosine to each query, without the query itself.
 
@@ -29,18 +28,18 @@ def nearest(
     :mod:`zoo.evaluate`.
 
     Args:
-        embeddings: (N, d), of any length.
+        sides: all images as queries and as gallery, (N, k) each, of length 1 or 0.
         labels: (N,).
         queries: (n,) indices of images.
         count: how many to return; fewer if there are fewer images.
     """
-    vectors = _unit(embeddings)
+    own, vectors = sides
     count = min(count, len(vectors) - 1)
     indices = np.empty((len(queries), count), np.int64)
     cosines = np.empty((len(queries), count))
     for start in range(0, len(queries), _BLOCK):
         block = queries[start : start + _BLOCK]
-        similar = vectors[block] @ vectors.T
+        similar = own[block] @ vectors.T
         similar[np.arange(len(block)), block] = -np.inf
         for row, query in enumerate(block.tolist()):
             order = np.lexsort((labels == labels[query], -similar[row].round(12)))[:count]
@@ -48,18 +47,10 @@ def nearest(
     return Nearest(indices, cosines)
 
 
-def first_right(
-    embeddings: NDArray[np.float32], labels: NDArray[np.int64], query: int
-) -> tuple[int, float]:
+def first_right(sides: Sides, labels: NDArray[np.int64], query: int) -> tuple[int, float]:
     """Return the nearest other image of a query's class, which must exist, and its cosine."""
     own = np.flatnonzero(labels == labels[query])
     own = own[own != query]
-    cosines = _unit(embeddings[own]) @ _unit(embeddings[[query]])[0]
+    cosines = sides[1][own] @ sides[0][query]
     best = int(cosines.round(12).argmax())
     return int(own[best]), float(cosines[best])
-
-
-def _unit(embeddings: NDArray[np.float32]) -> NDArray[np.float64]:
-    vectors = embeddings.astype(np.float64)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths == 0, 1, lengths)

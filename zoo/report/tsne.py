@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from zoo.base import Space
 from zoo.errors import UserError
 
 SEED = 0
@@ -24,16 +26,22 @@ def sample(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return np.sort(np.argsort(place, kind="stable")[:count])
 
 
-def project(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a place (N, 2) for each embedding, by cosines as in retrieval.
+def vectors(embeddings: NDArray[np.float32], space: Space | None) -> NDArray[np.float32]:
+    """Return what a map is made of (N, d): embeddings of length 1, or the points of a space."""
+    if space is not None:
+        return space.points(torch.from_numpy(embeddings).double()).float().numpy()
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return (embeddings / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+
+
+def project(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a place (N, 2) for each of some vectors (N, d), by their distances.
 
     Raises:
         UserError: if there are too few embeddings, or all are the same.
     """
     from sklearn.manifold import TSNE
 
-    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    vectors = embeddings / np.where(lengths == 0, 1, lengths)
     if len(vectors) < _FEWEST:
         raise UserError(f"there are only {len(vectors)} images, too few for a map")
     if not np.ptp(vectors, axis=0).max() > 1e-6:

@@ -8,7 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from zoo import __version__
+from zoo.errors import UserError
+from zoo.evaluation import spaces
 from zoo.progress import Reporter
 from zoo.search import compressing, parts
 from zoo.search.compressed import Compressed
@@ -23,7 +29,7 @@ from zoo.search.folder import (
     replacing,
     write,
 )
-from zoo.search.neighbours import Neighbours, Trial, kind_for
+from zoo.search.neighbours import Neighbours, Trial, kind_for, unit
 from zoo.support.files import open_regular, replace_file, writing
 from zoo.trained.files import Gathered, check_any, report_unreadable
 from zoo.trained.network import Trained
@@ -67,9 +73,10 @@ def in_memory(job: IndexJob, kind: str) -> Made:
     count, size = found.embeddings.shape
     chosen: Any = kind_for(count, size) if kind == "auto" else kind
     job.reporter.say(f"indexing  {count:,} images, {chosen}")
-    neighbours = Neighbours.of(found.embeddings, chosen, job.model.device, job.reporter)
-    trials = neighbours.tune(found.embeddings)
-    about = _describe(job, neighbours, trials)
+    about_space, vectors = _in_space(found.embeddings, job.model)
+    neighbours = Neighbours.of(vectors, chosen, job.model.device, job.reporter)
+    trials = neighbours.tune(vectors)
+    about = _describe(job, neighbours, trials, **about_space)
     meta = write(job.place, found.names, neighbours, about, job.reporter)
     return Made(found.names, found.unreadable, neighbours, meta, trials)
 
@@ -80,6 +87,11 @@ def in_files(job: IndexJob, refine: int, max_pixels: int) -> Made:
     Without ``refine``, the file of embeddings is removed in the end.
     """
     place, size = job.place, job.model.embedding_size
+    if job.model.space is not None:
+        raise UserError(
+            "an index of kind ivfpq compares by cosines, and this network has a model.space; "
+            "give --kind hnsw or ivf"
+        )
     compressing.check_enough(len(job.names))
     needed = parts.bytes_on_disk(len(job.names), size)
     parts.check_room(place, needed + compressing.bytes_on_disk(len(job.names), size))
@@ -120,12 +132,31 @@ def _compress(place: Path, file: Path, size: int, reporter: Reporter) -> dict[st
     return files
 
 
-def _describe(job: IndexJob, neighbours: Neighbours | Compressed, trials: Sequence[Trial]) -> About:
+def _in_space(
+    points: NDArray[np.float32], model: Trained
+) -> tuple[dict[str, Any], NDArray[np.float32]]:
+    """Return what an index says of the network's space, and the vectors (N, k) that it holds."""
+    spec = model.config.model.space
+    if model.space is None or spec is None:
+        return {}, points
+    exact = torch.from_numpy(points).double()
+    longest = spaces.longest_of(exact, model.space)
+    vectors = unit(spaces.as_gallery(exact, model.space, longest).numpy())
+    about = {"metric": "distance", "space": spec.model_dump(), "longest": longest}
+    return {**about, "vector_size": vectors.shape[1]}, vectors
+
+
+def _describe(
+    job: IndexJob,
+    neighbours: Neighbours | Compressed,
+    trials: Sequence[Trial],
+    **more: Any,
+) -> About:
     run = job.model.folder.path.resolve()
     return About(
         version=__version__,
         kind=neighbours.kind,
-        embedding_size=neighbours.size,
+        embedding_size=job.model.embedding_size,
         count=neighbours.count,
         images=OpenedFolder(**place_of(job.root, job.place)),
         run=SourceRun(**place_of(run, job.place), name=run.name, digest=job.model.config.digest()),
@@ -134,4 +165,5 @@ def _describe(job: IndexJob, neighbours: Neighbours | Compressed, trials: Sequen
         value=neighbours.value,
         recall_at_10=trials[-1].recall if trials else None,
         refine=neighbours.refine if isinstance(neighbours, Compressed) else 0,
+        **more,
     )

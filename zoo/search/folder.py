@@ -85,8 +85,13 @@ class About(_Part):
 
     version: str = Field(description="of metric-zoo")
     kind: Kind
-    metric: Literal["cosine"] = "cosine"
+    metric: Literal["cosine", "distance"] = "cosine"
     embedding_size: int = Field(ge=1)
+    space: dict[str, Any] | None = Field(
+        None, description="whose distance is the metric: its name and arguments"
+    )
+    longest: float | None = Field(None, description="in a space, see zoo.evaluation.spaces")
+    vector_size: int | None = Field(None, description="in a space, of the vectors in the index")
     count: int = Field(ge=1)
     images: OpenedFolder
     run: SourceRun
@@ -271,7 +276,7 @@ def _check(path: Path, file: File, whole: bool) -> None:
 
 def _neighbours(path: Path, meta: Meta, device: torch.device) -> Neighbours:
     neighbours = Neighbours.read(path, meta.kind, device)
-    if (neighbours.count, neighbours.size) != (meta.count, meta.embedding_size):
+    if (neighbours.count, neighbours.size) != (meta.count, meta.vector_size or meta.embedding_size):
         raise damaged(path, _ANOTHER)
     neighbours.value = meta.value
     return neighbours

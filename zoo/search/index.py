@@ -23,21 +23,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from zoo.data.decoding import MAX_PIXELS
 from zoo.errors import UserError, did_you_mean, one_of
-from zoo.evaluation import faiss
+from zoo.evaluation import faiss, spaces
 from zoo.progress import Reporter
 from zoo.search.building import IndexJob, in_files, in_memory
 from zoo.search.compressed import REFINE, Compressed, check_system
 from zoo.search.folder import Meta, check_place, found_at, read
-from zoo.search.neighbours import KINDS, Neighbours, Trial, kind_for
+from zoo.search.neighbours import KINDS, Found, Neighbours, Trial, kind_for
 from zoo.support.checked import Count, Natural, checked
 from zoo.support.text import printable
 from zoo.trained.files import embed_named, images_of
 from zoo.trained.images import ImageLike, in_a_list
-from zoo.trained.network import Trained, load
+from zoo.trained.network import Trained, load, space_of
 from zoo.training.device import choose_device
 
 
@@ -48,15 +49,17 @@ class Hit(NamedTuple):
         rank: from 1.
         name: the path of the image within the folder that was indexed.
         path: where the image is.
-        cosine: the cosine of its embedding and the query's.
+        cosine: of its embedding and the query's; None for a network with a ``model.space``.
         itself: whether it is the file of the query.
+        distance: in the space of the network; None if it has none.
     """
 
     rank: int
     name: str
     path: Path
-    cosine: float
+    cosine: float | None
     itself: bool
+    distance: float | None = None
 
 
 class Index:
@@ -86,6 +89,7 @@ class Index:
         self.unreadable: dict[str, str] = {}
         self._neighbours, self._model, self._device = neighbours, model, device
         self._position = {name: i for i, name in enumerate(names)}
+        self._space = None if meta.space is None else space_of(meta.space)
 
     def __repr__(self) -> str:
         what = f"{len(self):,} images, {self.kind}, {self.meta.embedding_size}-d"
@@ -177,23 +181,42 @@ class Index:
         if not np.isfinite(embeddings).all():
             raise UserError("embeddings are NaN or infinite")
         own = [self._position_of(path) for path in paths or [None] * len(embeddings)]
-        found = self._neighbours.search(embeddings, k + exclude_self)
+        nearness, positions = self._nearest(embeddings, k + exclude_self)
         return [
-            self._hits(cosines, positions, mine, k, exclude_self)
-            for cosines, positions, mine in zip(*found, own, strict=True)
+            self._hits(near, found, mine, k, exclude_self)
+            for near, found, mine in zip(nearness, positions, own, strict=True)
         ]
 
+    def _nearest(self, points: NDArray[np.float32], k: int) -> Found:
+        """Return the cosines of the nearest, or their distances, and their positions."""
+        if self._space is None or self.meta.longest is None:
+            return self._neighbours.search(points, k)
+        exact = torch.from_numpy(points).double()
+        queries = spaces.as_queries(exact, self._space)
+        found = self._neighbours.search(queries.numpy(), k)
+        cosines = torch.from_numpy(found.cosines)
+        distances = spaces.distances_of(cosines, exact, self._space, self.meta.longest)
+        return Found(distances.numpy(), found.positions)
+
     def _hits(
-        self, cosines: Any, positions: Any, own: int | None, k: int, exclude_self: bool
+        self, nearness: Any, positions: Any, own: int | None, k: int, exclude_self: bool
     ) -> list[Hit]:
         pairs = [
-            (float(cosine), int(i))
-            for cosine, i in zip(cosines, positions, strict=True)
+            (float(near), int(i))
+            for near, i in zip(nearness, positions, strict=True)
             if i >= 0 and not (exclude_self and i == own)
         ]
+        by_cosine = self._space is None
         return [
-            Hit(rank, self.names[i], self.images / self.names[i], cosine, i == own)
-            for rank, (cosine, i) in enumerate(pairs[:k], 1)
+            Hit(
+                rank,
+                self.names[i],
+                self.images / self.names[i],
+                near if by_cosine else None,
+                i == own,
+                None if by_cosine else near,
+            )
+            for rank, (near, i) in enumerate(pairs[:k], 1)
         ]
 
     def _position_of(self, path: Path | None) -> int | None:

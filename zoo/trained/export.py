@@ -30,14 +30,15 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zoo import __version__
+from zoo.base import Space
 from zoo.config.schema import Images
 from zoo.data.pipeline import centre_crops
 from zoo.errors import UserError, did_you_mean, one_of
+from zoo.evaluation import spaces
 from zoo.progress import Reporter
 from zoo.support.checked import checked
 from zoo.support.files import check_folder, one_at_a_time, read_json, replace_file, writing
@@ -183,17 +184,18 @@ def _write_out(file: BinaryIO, data: bytes) -> None:
 @checked
 def snippet(exported: Exported) -> str:
     """Return a few lines of Python that embed a photograph with the file, without the zoo."""
+    what = ", of length 1" if "length" in exported.description["output"] else ""
     if exported.description["format"] == "onnx":
         package = "onnxruntime"
         run = [
             "session = onnxruntime.InferenceSession(file)",
-            'embeddings = session.run(None, {"images": pixels})[0]  # float32 (1, d), of length 1',
+            f'embeddings = session.run(None, {{"images": pixels}})[0]  # float32 (1, d){what}',
         ]
     else:
         package = "torch"
         run = [
             "network = torch.export.load(io.BytesIO(file)).module()",
-            "embeddings = network(torch.tensor(pixels))  # float32 (1, d), of length 1",
+            f"embeddings = network(torch.tensor(pixels))  # float32 (1, d){what}",
         ]
     lines = [
         "import hashlib",
@@ -260,7 +262,7 @@ class _Network(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
-        return F.normalize(self.embedder.combined(self.embedder(images)))
+        return self.embedder.points(self.embedder.combined(self.embedder(images)))
 
 
 def _check_format(place: Path, format: str | None, opset: int | None) -> Format:
@@ -420,7 +422,7 @@ _READ: dict[Format, Callable[[bytes], _Run]] = {"onnx": _read_onnx, "torch": _re
 
 
 @torch.no_grad()
-def _compare(network: nn.Module, written: _Run, images: NDArray[np.uint8], real: int) -> Difference:
+def _compare(network: _Network, written: _Run, images: NDArray[np.uint8], real: int) -> Difference:
     """Compare both on all images, in batches of one image, of five, and of the rest."""
     parts = [images[:1], images[1:6], images[6:]]
     theirs = np.concatenate([written(np.ascontiguousarray(part)) for part in parts])
@@ -428,15 +430,20 @@ def _compare(network: nn.Module, written: _Run, images: NDArray[np.uint8], real:
     if own.shape != theirs.shape:
         raise ExportError(f"it returns embeddings of shape {theirs.shape}, not {own.shape}")
     largest = float(np.abs(own.astype(np.float64) - theirs).max())
-    before, after = (_cosines(vectors) for vectors in (own, theirs))
+    space = network.embedder.space
+    before, after = (_cosines(vectors, space) for vectors in (own, theirs))
     chosen = np.take_along_axis(before, after.argmax(1)[:, None], 1)[:, 0]
     moved = int((before.max(1) - chosen > _TIE).sum())
     return Difference(largest, len(images), real, moved)
 
 
-def _cosines(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+def _cosines(vectors: NDArray[np.float32], space: Space | None) -> NDArray[np.float64]:
+    """Return how near vectors are to each other, as a search compares them."""
     exact = vectors.astype(np.float64)
-    cosines = exact @ exact.T
+    queries, gallery = (
+        (exact, exact) if space is None else spaces.sides_of(torch.from_numpy(exact), space)
+    )
+    cosines: NDArray[np.float64] = queries @ gallery.T
     np.fill_diagonal(cosines, -np.inf)
     return cosines
 
@@ -466,7 +473,7 @@ def _describe(
             "name": "embeddings",
             "type": "float32",
             "shape": ["batch", model.embedding_size],
-            "length": 1,
+            **_compared_by(model),
         },
         "preparation": {
             "resize": images.resize,
@@ -487,6 +494,12 @@ def _describe(
             "of_the_test_split": difference.real,
         },
     }
+
+
+def _compared_by(model: Trained) -> dict[str, Any]:
+    """Return how two embeddings are compared."""
+    spec = model.config.model.space
+    return {"length": 1} if spec is None else {"space": spec.model_dump()}
 
 
 def _steps(images: Images) -> list[str]:

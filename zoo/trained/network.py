@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from zoo.base import ImageDataset
-from zoo.config.schema import Config
+from zoo.base import ImageDataset, Space
+from zoo.config.build import build
+from zoo.config.schema import ComponentSpec, Config, numbers_alike
 from zoo.data import splits
 from zoo.data.decoding import MAX_PIXELS
 from zoo.data.pipeline import evaluation_batches
@@ -66,6 +66,7 @@ class Trained:
         self.folder, self.config, self.embedder = folder, config, embedder.eval()
         self.device = next(embedder.buffers()).device
         self.embedding_size = embedder.embedding_size
+        self.space = embedder.space
 
     def __repr__(self) -> str:
         network = f"{self.config.model.backbone.name}, {self.embedding_size}-d, on {self.device}"
@@ -82,6 +83,9 @@ class Trained:
         reporter: Reporter | None = None,
     ) -> NDArray[np.float32]:
         """Return the embeddings of images: of length 1, so that a dot product is the cosine.
+
+        If the run has a ``model.space``, they are points of it (``self.space``), whose distances
+        are compared instead.
 
         Images are prepared like those of the test split: scaled, cropped at the centre, and
         normalised for the backbone.
@@ -106,8 +110,8 @@ class Trained:
         if not len(given):
             return np.empty((0, self.embedding_size), np.float32)
         found = self._embed(given, workers, reporter or Reporter(quiet=True), batch_size)
-        unit = _of_length_1(found)
-        return unit[0] if single else unit
+        points = self._points(found)
+        return points[0] if single else points
 
     @checked
     def embed_folder(
@@ -147,7 +151,7 @@ class Trained:
     @checked
     @torch.inference_mode()
     def embed_pixels(self, pixels: torch.Tensor) -> NDArray[np.float32]:
-        """Return the embeddings, of length 1, of images that are already scaled and cropped.
+        """Return the embeddings, as a call does, of images that are already scaled and cropped.
 
         Args:
             pixels: uint8 (N, 3, H, W) in RGB, or (N, 1, H, W) in gray.
@@ -160,7 +164,7 @@ class Trained:
                 f"pixels are {str(pixels.dtype).removeprefix('torch.')} of shape "
                 f"{tuple(pixels.shape)}; they must be uint8 (N, 3, H, W) in RGB or (N, 1, H, W)"
             )
-        return _of_length_1(self._as_searched(pixels))
+        return self._points(self._as_searched(pixels))
 
     def network_digest(self) -> str:
         """Return a digest of everything that an embedding depends on: weights and preparation.
@@ -168,7 +172,9 @@ class Trained:
         Embeddings of networks with the same digest can be compared.
         """
         images, model = self.config.images, self.config.model
-        preparation = [images.resize, images.keep_aspect, images.crop, model.pooling]
+        preparation: list[Any] = [images.resize, images.keep_aspect, images.crop, model.pooling]
+        if model.space is not None:
+            preparation.append(repr(numbers_alike(model.space.model_dump())))
         whole = hashlib.sha256(repr((preparation, self.embedder.backbone.preprocess)).encode())
         for name, value in sorted(self.embedder.state_dict().items()):
             whole.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
@@ -248,6 +254,12 @@ class Trained:
         files.check_finite(self.folder.path, found.cpu().numpy(), "image {}".format)
         return found
 
+    def _points(self, embeddings: torch.Tensor) -> NDArray[np.float32]:
+        """Return what a search compares: embeddings of length 1, or points of the space."""
+        exact = embeddings.cpu().double()  # moved first, since not every device has float64
+        found: NDArray[np.float32] = self.embedder.points(exact).float().numpy()
+        return found
+
     def _as_searched(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return the embeddings (N, d) of prepared images; their lengths differ."""
         return self.embedder.combined(self.embedder(pixels.to(self.device, non_blocking=True)))
@@ -315,6 +327,12 @@ def load(run: str | Path, device: str | torch.device = "auto") -> Trained:
     return Trained(folder, config, embedder, str(device))
 
 
+def space_of(spec: Mapping[str, Any]) -> Space:
+    """Return a space by its name and arguments, as a config has them."""
+    space: Space = build("spaces", ComponentSpec(**spec), {})
+    return space
+
+
 def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:
     """Return the network of a config, or raise a UserError; only the backbone is looked up."""
     check_there(folder, "backbones", config.model.backbone.name)
@@ -322,12 +340,6 @@ def _build(folder: RunFolder, config: Config, device: torch.device) -> Embedder:
         return experiment.build_embedder(config, device)
     except UserError as error:
         raise UserError(printable(f"{folder.path / CONFIG}: model.backbone: {error}")) from error
-
-
-def _of_length_1(embeddings: torch.Tensor) -> NDArray[np.float32]:
-    exact = embeddings.cpu().double()  # moved first, since not every device has float64
-    found: NDArray[np.float32] = F.normalize(exact).float().numpy()
-    return found
 
 
 def _without_weights(config: Config) -> Config:

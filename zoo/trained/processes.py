@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from zoo.base import Space
 from zoo.evaluation.measures import Measured, measure
 from zoo.parallel.launch import launch
 from zoo.parallel.ranks import Ranks
@@ -50,11 +51,12 @@ def measure_all(
     names: Iterable[str],
     embeddings: NDArray[np.float32],
     labels: NDArray[np.int64],
+    space: Space | None,
     reporter: Reporter,
 ) -> Measured:
     """Return what :func:`zoo.measures.measure` returns, computed by several processes."""
     processes = min(processes, len(labels))
-    return launch(processes, _measure, list(names), embeddings, labels, reporter=reporter)[0]
+    return launch(processes, _measure, list(names), embeddings, labels, space, reporter=reporter)[0]
 
 
 def _source(model: Network) -> tuple[Path, str]:
@@ -92,8 +94,9 @@ def _measure(
     names: list[str],
     embeddings: NDArray[np.float32],
     labels: NDArray[np.int64],
+    space: Space | None,
     ranks: Ranks,
     reporter: Reporter,
 ) -> Measured:
     mine = ranks.share(len(labels))
-    return measure(names, embeddings[mine], labels[mine], group=ranks.group)
+    return measure(names, embeddings[mine], labels[mine], group=ranks.group, space=space)

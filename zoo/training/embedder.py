@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from zoo.base import Backbone, Preprocess
+from zoo.base import Backbone, Preprocess, Space
 from zoo.errors import UserError, blaming, did_you_mean
 from zoo.registry import contracts
 from zoo.support.precision import without_autocast
@@ -95,6 +95,7 @@ class Embedder(nn.Module):
         name: of the backbone, for messages; by default that of its class.
         slices: sizes of the parts into which the embedding of each level is cut, each of which is a
             level of its own to the loss; by default it stays whole.
+        space: in which embeddings are compared; by default by their cosines.
 
     Attributes:
         level_names: the backbone's ``level_names``, else "1", "2", ...
@@ -114,6 +115,7 @@ class Embedder(nn.Module):
         freeze: Freeze = "none",
         name: str | None = None,
         slices: Sequence[int] | None = None,
+        space: Space | None = None,
     ) -> None:
         super().__init__()
         _check_choice("pooling", pooling, Pooling)
@@ -136,6 +138,12 @@ class Embedder(nn.Module):
         sizes = [embedding_size or dim for dim in dims]
         self.level_names, self.level_sizes = _cut(names, sizes, slices)
         self.embedding_size = sum(self.level_sizes)
+        if space is not None and len(self.level_sizes) > 1:
+            raise UserError(
+                f"{name or type(backbone).__name__} has {len(self.level_sizes)} levels, which are "
+                "compared by cosines; set model.space=null"
+            )
+        self.space = space
         self.pooling = pooling
         self.freeze = freeze
         self.name = name or type(backbone).__name__
@@ -167,6 +175,10 @@ class Embedder(nn.Module):
     def levels(self, embeddings: Tensor) -> tuple[Tensor, ...]:
         """Return the embedding of each level, (N, d) each."""
         return tuple(torch.split(embeddings, self.level_sizes, dim=1))
+
+    def points(self, embeddings: Tensor) -> Tensor:
+        """Return what a search compares, (N, d): embeddings of length 1, or points of the space."""
+        return F.normalize(embeddings) if self.space is None else self.space.points(embeddings)
 
     def combined(self, embeddings: Tensor) -> Tensor:
         """Return embeddings (N, d) for search: all levels have equal weight."""

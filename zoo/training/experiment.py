@@ -157,6 +157,7 @@ def build_embedder(config: Config, device: torch.device) -> Embedder:
         model.freeze,
         model.backbone.name,
         model.slices,
+        build("spaces", model.space, {}) if model.space is not None else None,
     )
     layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
     on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]

@@ -91,7 +91,11 @@ def _sizes_of_losses(experiment: Experiment) -> list[dict[str, Any]]:
     config, train = experiment.config, experiment.train
     assert config.loss is not None
     assert train is not None
-    of_data = {"num_classes": len(train.class_names), "num_images": len(train)}
+    of_data = {
+        "num_classes": len(train.class_names),
+        "num_images": len(train),
+        "space": experiment.embedder.space,
+    }
     levels = experiment.embedder.level_sizes
     if any(p.name == "level_sizes" for p in registry.parameters("losses", config.loss.name)):
         return [{**of_data, "embedding_size": sum(levels), "level_sizes": levels}]
@@ -117,7 +121,7 @@ def _rehearse(experiment: Experiment) -> None:
         of_batch, ids, everything = (
             part.to(experiment.device) for part in (everything[ids], ids, everything)
         )
-        trial = rehearsal.Trial(sizes["embedding_size"], of_batch, ids, everything, names)
+        trial = rehearsal.Rehearsal(sizes["embedding_size"], of_batch, ids, everything, names)
         rehearsal.rehearse(loss, miner, trial)
         for scheduled in _schedules(config, [loss], [sizes], miner):
             scheduled.rehearse(partial(rehearsal.output, scheduled.kind, trial))

@@ -71,7 +71,11 @@ def evaluate(
         recall_of(features) if spec.features else None,
         {name: recall_of(level) for name, level in levels} if len(names) > 1 else {},
         measure(
-            spec.measures, embeddings, _labels(experiment, dataset), group=experiment.ranks.group
+            spec.measures,
+            embeddings,
+            _labels(experiment, dataset),
+            group=experiment.ranks.group,
+            space=experiment.embedder.space,
         ),
     )
 
@@ -85,6 +89,7 @@ def measurer(experiment: Experiment, dataset: ImageDataset) -> Callable[[Tensor]
         ks=spec.ks,
         backend=spec.backend,
         group=experiment.ranks.group,
+        space=experiment.embedder.space,
     )
 
 

@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
-from textwrap import shorten
 from typing import Any
 
 import rich_click as click
 from click.exceptions import Exit
-from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.markup import escape, render
+from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
 from zoo import registry
+from zoo.cli.listing import losses
+from zoo.cli.listing.tables import broken, origin, table_of, width
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import stdout
 from zoo.registry.arguments import REQUIRED
-from zoo.support.text import harmless
 
 _LEAST_ROOM = 24  # characters of a column of sentences
-_LOSS_COLUMNS = {  # by importance, those that do not fit are left out; with an explanation
-    "name": "",
-    "paper": "",
-    "kind": "",
-    "checks": "how many pass; cannot: ruled out by the formula, see zoo check NAME",
-    "classes": "needed if it has weights for each class of the training data",
-    "sampler": "",
-    "cost": "time; N images and K classes of a batch, d of an embedding, C classes of the data",
-    "from": "",
-}
 
 
 @click.command("list")
 @click.argument(
     "kind",
     required=False,
-    help="losses, miners, samplers, backbones or datasets; all by default.",
+    help="losses, miners, samplers, backbones, datasets or spaces; all by default.",
 )
 @click.option(
     "-a",
@@ -48,18 +36,37 @@ _LOSS_COLUMNS = {  # by importance, those that do not fit are left out; with an 
     is_flag=True,
     help="Also every class of pytorch-metric-learning.",
 )
-def list_(kind: str | None, everything: bool) -> None:
-    """List losses, miners, samplers, backbones and data sets, including those of plugins."""
+@click.option(
+    "--kind",
+    "looks_at",
+    multiple=True,
+    metavar="KIND",
+    help="Only losses of this kind: pair, triplet, list, proxy, classifier or clustering.",
+)
+@click.option("--since", type=click.IntRange(min=0), metavar="YEAR", help="Only of this year on.")
+def list_(kind: str | None, everything: bool, looks_at: Sequence[str], since: int | None) -> None:
+    """List components of all kinds, or of one, including those of plugins.
+
+    Example: [cyan]zoo list losses --kind proxy --since 2019[/]
+    """
     console = stdout()
+    if looks_at and kind != "losses":
+        raise UserError("--kind is a choice of losses: zoo list losses --kind " + looks_at[0])
     kinds = registry.KINDS if kind is None else (kind_of(kind),)
     for one in kinds:
         names = registry.names(one)
         others = registry.pml_names(one)
         found = [registry.component(one, name) for name in names]
-        if found:
-            table = _losses if kind == "losses" else _components
-            console.print(table(one, found, console.width))
-        if others and everything:
+        found = losses.chosen(found, looks_at, since)
+        if found and kind == "losses":
+            console.print(losses.table(found, console.width))
+        elif found:
+            console.print(_components(one, found, console.width))
+        elif looks_at or since is not None:
+            console.print(f"[dim]there are no such {one}[/]")
+        if looks_at or since is not None:
+            pass  # what PML has says neither
+        elif others and everything:
             theirs = [registry.component(one, name) for name in others]
             title = f"{one} of pytorch-metric-learning"
             console.print("", _components(title, theirs, console.width))
@@ -72,10 +79,11 @@ def list_(kind: str | None, everything: bool) -> None:
 
 
 @click.command()
-@click.argument("kind", help="losses, miners, samplers, backbones or datasets.")
+@click.argument("kind", help="losses, miners, samplers, backbones, datasets or spaces.")
 @click.argument("name", required=False, help="A name that `zoo list` shows, or pml.<ClassName>.")
 def show(kind: str, name: str | None) -> None:
     """Show the arguments, paper and documentation of one component."""
+    from zoo.registry.related import related
     from zoo.registry.source import filled, unmarked
 
     console = stdout()
@@ -83,7 +91,12 @@ def show(kind: str, name: str | None) -> None:
         raise UserError(_without_name(kind))
     found = registry.describe(kind_of(kind), name)
     console.print(f"[bold]{escape(name)}[/]  {escape(unmarked(found.summary))}")
-    facts = {"paper": found.paper, "from": found.distribution, "class": found.target}
+    facts = {
+        "paper": found.paper,
+        "related": ", ".join(map(str, related(found))),
+        "from": found.distribution,
+        "class": found.target,
+    }
     table = Table.grid(padding=(0, 2, 0, 0))
     for fact, text in facts.items():
         if text:
@@ -121,23 +134,11 @@ def _without_name(kind: str) -> str:
     return "say which kind: " + one_of([f"zoo show {found} {kind}" for found in kinds])
 
 
-def table_of(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table without its empty columns; a column of single words is not wrapped."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    kept = [i for i in range(len(heads)) if any(row[i] for row in rows)]
-    for i in kept:
-        whole = not any(" " in row[i] for row in rows)
-        table.add_column(heads[i], overflow="fold", no_wrap=whole)
-    for row in rows:
-        table.add_row(*(row[i] for i in kept))
-    return table
-
-
-def _components(title: str, found: list[registry.Component], width: int) -> RenderableType:
+def _components(title: str, found: list[registry.Component], room: int) -> RenderableType:
     """Return the table of components; in a narrow terminal, each name has its text below it."""
-    rows = [(*_listing(one), _origin(one)) for one in found]
+    rows = [(*_listing(one), origin(one)) for one in found]
     names, _, origins = zip(*rows, strict=True)
-    if width - _width(names) - _width(origins) >= _LEAST_ROOM:
+    if room - width(names) - width(origins) >= _LEAST_ROOM:
         return table_of(title, ("name", "what it is", "from"), rows)
     below = [(name, Padding("\n".join(filter(None, more)), (0, 0, 0, 2))) for name, *more in rows]
     return Group(f"[bold]{title}[/]", *(part for pair in below for part in pair))
@@ -149,61 +150,9 @@ def _listing(component: registry.Component) -> tuple[str, str]:
 
     name = escape(component.name)
     if component.broken:
-        return f"[red]{name}[/]", _broken(component)
+        return f"[red]{name}[/]", broken(component)
     paper = f" [dim]({escape(component.paper)})[/]" if component.paper else ""
     return f"[cyan]{name}[/]", escape(unmarked(component.summary)) + paper
-
-
-def _broken(component: registry.Component) -> str:
-    return f"[red]broken: {escape(component.broken or '')}[/]"
-
-
-def _losses(title: str, found: list[registry.Component], width: int) -> Group:
-    """Return the table of losses, one line each, and below it those that are broken."""
-    from zoo.cli import record
-
-    recorded = record.read()
-    rows = [_loss(loss, recorded) for loss in found if not loss.broken]
-    heads = [head for head in _LOSS_COLUMNS if any(row[head] for row in rows)]
-    ends = accumulate(_width([head, *(row[head] for row in rows)]) for head in heads)
-    fit = sum(end - 2 <= width for end in ends)
-    shown, dropped = heads[:fit], heads[fit:]
-    table = table_of(title, shown, [[row[head] for head in shown] for row in rows])
-    lines = [f"{head}: {text}" for head in shown if (text := _LOSS_COLUMNS[head])]
-    if dropped:
-        need = "needs" if len(dropped) == 1 else "need"
-        lines.append(f"{one_of(dropped, 'and')} {need} a wider terminal")
-    broken = [(escape(one.name), _broken(one), _origin(one)) for one in found if one.broken]
-    others = table_of("", ("broken", "reason", "from"), broken)
-    return Group(table, *(f"[dim]{line}[/]" for line in lines), *([others] if broken else []))
-
-
-def _loss(loss: registry.Component, recorded: dict[str, Any]) -> dict[str, str]:
-    """Return the cells of a loss: what it looks at, needs and costs, and the checks it passes."""
-    from zoo.cli import record
-
-    year = re.match(r".*? \d{4}", loss.paper)
-    own = loss.distribution == "metric-zoo"
-    cells = {fact: escape(loss.facts.get(fact, "")) for fact in ("kind", "cost", "sampler")}
-    return cells | {
-        "name": f"[cyan]{escape(loss.name)}[/]",
-        "paper": escape(shorten(year[0] if year else loss.paper, 40, placeholder=" …")),
-        "classes": "needed" if "num_classes" in loss.arguments else "",
-        "checks": record.in_short(recorded.get(loss.name) if own else None),
-        "from": _origin(loss),
-    }
-
-
-def _width(cells: Sequence[str]) -> int:
-    """Return the width of a column and the gap after it; 0 if it is empty."""
-    widest = max(cell_len(harmless(render(cell).plain)) for cell in cells)
-    return widest + 2 if widest else 0
-
-
-def _origin(component: registry.Component) -> str:
-    """Return the package that a component is from, unless its name shows it."""
-    known = ("metric-zoo", "pytorch-metric-learning")
-    return "" if component.distribution in known else escape(component.distribution)
 
 
 def _parameters(component: registry.Component) -> Table:
