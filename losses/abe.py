@@ -51,6 +51,7 @@ class ABELoss(OfLevels, Loss):
     """
 
     paper: ClassVar[str] = "Kim et al. 2018, Attention-based Ensemble for Deep Metric Learning"
+    related = "contrastive"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

@@ -58,6 +58,7 @@ class DAMLLoss(Loss):
     """
 
     paper: ClassVar[str] = "Duan et al. 2018, Deep Adversarial Metric Learning"
+    related = "hdml"
     kind = "triplet"
     cost = "N²"
     sampler = "m_per_class"

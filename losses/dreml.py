@@ -55,6 +55,7 @@ class DREMLLoss(OfLevels, OfImages, Loss):
     """
 
     paper: ClassVar[str] = "Xuan et al. 2018, Deep Randomized Ensembles for Metric Learning"
+    related = "cce"
     kind = "classifier"
     cost = "N M"
     sampler = "shuffle"

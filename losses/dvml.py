@@ -66,6 +66,7 @@ class DVMLLoss(OfLevels, Loss):
     """
 
     paper: ClassVar[str] = "Lin et al. 2018, Deep Variational Metric Learning"
+    related = "triplet_semihard"
     kind = "triplet"
     cost = "T N²"
     sampler = "m_per_class"

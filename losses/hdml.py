@@ -75,6 +75,7 @@ class HDMLLoss(Loss):
     """
 
     paper: ClassVar[str] = "Zheng et al. 2019, Hardness-Aware Deep Metric Learning"
+    related = "daml"
     kind = "triplet"
     cost = "N²"
     sampler = "m_per_class"

@@ -57,9 +57,8 @@ class MatchingNetFCELoss(Loss):
         Learning. NIPS 2016, arXiv:1606.04080, section 2.1 and appendix A.
     """
 
-    paper: ClassVar[str] = (
-        "Vinyals et al. 2016, Matching Networks for One Shot Learning (full context embeddings)"
-    )
+    paper: ClassVar[str] = "Vinyals et al. 2016, Matching Networks for One Shot Learning"
+    related = "matching_net"
     kind = "list"
     cost = "N² d + N d²"
     sampler = "m_per_class"

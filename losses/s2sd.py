@@ -64,6 +64,7 @@ class S2SDLoss(OfLevels, Loss):
     paper: ClassVar[str] = (
         "Roth et al. 2021, Simultaneous Similarity-based Self-Distillation for Deep Metric Learning"
     )
+    related = "multi_similarity"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

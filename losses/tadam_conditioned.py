@@ -37,7 +37,9 @@ class TADAMConditionedLoss(TADAMLoss):
 
     Args:
         embedding_size: d.
-        alpha: the initial scale of the distances.
+        alpha: the scale of the distances, or where it starts.
+        squared: whether distances are squared.
+        learn_alpha: whether alpha is learned. False keeps it.
         penalty: of g², 0.01 in the paper.
 
     Shape:
@@ -50,17 +52,24 @@ class TADAMConditionedLoss(TADAMLoss):
     """
 
     paper: ClassVar[str] = (
-        "Oreshkin et al. 2018, TADAM: Task Dependent Adaptive Metric for Improved Few-shot "
-        "Learning (with conditioning)"
+        "Oreshkin et al. 2018, TADAM: Task Dependent Adaptive Metric for Improved Few-shot Learning"
     )
     cost = "N²"
     sampler = "m_per_class"
+    related = "tadam"
     kind = "list"
     mined = False
     normalises = False
 
-    def __init__(self, embedding_size: int, alpha: float = 1.0, penalty: float = 0.01) -> None:
-        super().__init__(alpha)
+    def __init__(
+        self,
+        embedding_size: int,
+        alpha: float = 1.0,
+        squared: bool = True,
+        learn_alpha: bool = True,
+        penalty: float = 0.01,
+    ) -> None:
+        super().__init__(alpha, squared, learn_alpha)
         require_not_negative(penalty=penalty)
         self.penalty = penalty
         self.task = _Residual(embedding_size)
