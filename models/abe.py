@@ -88,7 +88,9 @@ class AttentionEnsemble(nn.Module):
         if self.project is not None:
             pooled = features.mean((2, 3)) if features.ndim == 4 else features
             features = self.project(pooled)
-        return tuple(features.chunk(self.learners))
+        # Not by chunk(): torch.export cannot follow it for batches of any size.
+        levels = features.reshape(self.learners, images.shape[0], *features.shape[1:])
+        return tuple(levels.unbind())
 
 
 class _Masked(nn.Module):
