@@ -69,6 +69,7 @@ class ABIERLoss(BIERLoss):
         "Opitz et al. 2018, Deep Metric Learning with BIER: Boosting Independent Embeddings "
         "Robustly"
     )
+    related = "bier"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

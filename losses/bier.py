@@ -73,6 +73,7 @@ class BIERLoss(OfLevels, AnchorLoss):
     """
 
     paper: ClassVar[str] = "Opitz et al. 2017, BIER - Boosting Independent Embeddings Robustly"
+    related = "binomial_deviance, a_bier"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"

@@ -57,6 +57,7 @@ class HDCCascadeLoss(OfLevels, Loss):
     """
 
     paper: ClassVar[str] = "Yuan et al. 2017, Hard-Aware Deeply Cascaded Embedding"
+    related = "contrastive"
     kind = "pair"
     cost = "N² log N"
     sampler = "m_per_class"

@@ -28,7 +28,8 @@ class MatchingNetLoss(Loss):
 
     Differs from the paper in:
         * the paper draws a support set and a batch for each task. A call with a gallery does so.
-        * full context embeddings, where the network sees the whole support set, are not a loss.
+        * full context embeddings, where the network sees the whole support set, are in
+          ``matching_net_fce``.
 
     Args:
         scale: s; 1 in the paper, which has few classes in a task. With 1, in a batch of 30 classes

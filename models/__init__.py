@@ -7,8 +7,10 @@ if __name__ != "zoo.models":
 
 BUILTIN: dict[str, dict[str, str]] = {
     "backbones": {
+        "abe": "zoo.models.abe:AttentionEnsemble",
         "bn_inception": "zoo.models.bn_inception:BNInception",
         "convnet": "zoo.models.convnet:ConvNet",
+        "ensemble": "zoo.models.ensemble:Ensemble",
         "sphere_convnet": "zoo.models.sphere_convnet:SphereConvNet",
         "timm.*": "zoo.models.timm_family:TimmBackbone",
         "torchvision.*": "zoo.models.torchvision_family:TorchvisionBackbone",

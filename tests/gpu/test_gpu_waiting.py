@@ -62,7 +62,10 @@ def take_steps(device, free, *settings, name="ice", precision="fp32", **argument
     classes = len(experiment.train.class_names)
     losses = [
         registry.assemble(
-            "losses", name, arguments, {"num_classes": classes, "embedding_size": size}
+            "losses",
+            name,
+            arguments,
+            {"num_classes": classes, "embedding_size": size, "level_sizes": [size // 2] * 2},
         ).to(device)
         for size in embedder.level_sizes
     ]

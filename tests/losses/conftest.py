@@ -14,7 +14,12 @@ def build_loss():
 
     def build(name, num_classes=2, embedding_size=4, **arguments):
         own = dict(registry.load("losses", name).check_arguments)  # those without a default
-        sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
+        levels = [embedding_size // 2, embedding_size - embedding_size // 2]
+        sizes = {
+            "num_classes": num_classes,
+            "embedding_size": embedding_size,
+            "level_sizes": levels,
+        }
         return registry.assemble("losses", name, own | arguments, sizes)
 
     return build
