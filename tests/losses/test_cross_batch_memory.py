@@ -21,6 +21,8 @@ WITHOUT = [name for name in INNER if name not in WITH_GALLERY]
 
 
 def build(loss, **arguments):
+    if isinstance(loss, str):
+        loss = {"name": loss, **Subject(loss).arguments}  # with those without a default
     return registry.assemble("losses", "cross_batch_memory", {"loss": loss, **arguments}, SIZES)
 
 
