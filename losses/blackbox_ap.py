@@ -12,7 +12,7 @@ from torch import Tensor
 from zoo.errors import UserError
 
 from ._require import require_not_negative, require_positive
-from ._shared import AnchorLoss, Masks, Mean, unit
+from ._shared import AnchorLoss, Masks, Mean, unit, unit_distances
 
 _EQUAL = 1e-6  # cosines that differ by less are equal: rounding must not decide a rank
 
@@ -92,17 +92,17 @@ class BlackboxAPLoss(AnchorLoss):
     def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors that have a positive and a negative."""
         f = unit(anchors)
-        cosines = f @ (f if gallery is anchors else unit(gallery)).T
+        scores = -unit_distances(f, f if gallery is anchors else unit(gallery)) / 2  # S - 1
         valid = pairs.positive.any(1) & pairs.negative.any(1)
         with torch.no_grad():
-            loss, gradient = self._ranked(cosines, pairs)
-        value = loss + ((cosines - cosines.detach()) * gradient).sum(1)
+            loss, gradient = self._ranked(scores, pairs)
+        value = loss + ((scores - scores.detach()) * gradient).sum(1)
         return [Mean.where(valid, value)]
 
-    def _ranked(self, cosines: Tensor, pairs: Masks) -> tuple[Tensor, Tensor]:
-        """Return L_a (N,) and its gradient with respect to the cosines (N, M)."""
+    def _ranked(self, scores: Tensor, pairs: Masks) -> tuple[Tensor, Tensor]:
+        """Return L_a (N,) and its gradient with respect to S (N, M)."""
         positive, listed = pairs.positive, pairs.positive | pairs.negative
-        y = cosines + self.margin * (0.5 - positive.to(cosines.dtype))
+        y = scores + self.margin * (0.5 - positive.to(scores.dtype))
         ranks, among = _ranks(y, listed), _ranks(y, positive)
         n, share = _count(listed, y.dtype), 1 / _count(positive, y.dtype)
         if self.measure == "ap":

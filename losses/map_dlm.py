@@ -10,7 +10,7 @@ from zoo.errors import UserError
 
 from ._ap_inference import Lists
 from ._require import require_positive
-from ._shared import AnchorLoss, Masks, Mean, unit
+from ._shared import AnchorLoss, Masks, Mean, unit, unit_distances
 
 
 class MAPDLMLoss(AnchorLoss):
@@ -75,7 +75,8 @@ class MAPDLMLoss(AnchorLoss):
     def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors that have a positive and a negative."""
         f = unit(anchors)
-        lists = Lists.of(f @ (f if gallery is anchors else unit(gallery)).T, pairs)
+        scores = -unit_distances(f, f if gallery is anchors else unit(gallery)) / 2  # S - 1
+        lists = Lists.of(scores, pairs)
         signed = self.epsilon if self.update == "positive" else -self.epsilon
         direct, ranked = lists.maximise(signed), lists.sorted_by_score()
         value = (lists.score(direct) - lists.score(ranked)) / signed + lists.loss(direct)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ._ap_inference import Lists
 from ._require import require_positive
-from ._shared import AnchorLoss, Masks, Mean, unit
+from ._shared import AnchorLoss, Masks, Mean, unit, unit_distances
 
 
 class MAPSSVMLoss(AnchorLoss):
@@ -62,7 +62,8 @@ class MAPSSVMLoss(AnchorLoss):
     def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors that have a positive and a negative."""
         f = unit(anchors)
-        lists = Lists.of(f @ (f if gallery is anchors else unit(gallery)).T, pairs)
+        scores = -unit_distances(f, f if gallery is anchors else unit(gallery)) / 2  # S - 1
+        lists = Lists.of(scores, pairs)
         worst = lists.maximise(self.margin)
         value = lists.score(worst) + self.margin * lists.loss(worst)
         right = lists.score(torch.zeros_like(worst))

@@ -57,4 +57,5 @@ class MultibatchLoss(AnchorLoss):
         """Return the mean over all pairs."""
         beyond = squared_distances(anchors, gallery) - self.theta.to(anchors.dtype)
         hinge = torch.where(pairs.positive, 1 + beyond, 1 - beyond).clamp_min(0)
-        return [Mean.where(pairs.positive | pairs.negative, hinge)]
+        positive_times, negative_times = pairs.times(hinge.dtype)
+        return [Mean.where(pairs.positive | pairs.negative, hinge, positive_times + negative_times)]

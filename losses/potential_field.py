@@ -62,6 +62,7 @@ class PotentialFieldLoss(Loss):
     """
 
     paper: ClassVar[str] = "Bhatnagar & Ahuja 2025, Potential Field Based Deep Metric Learning"
+    related = "proxy_anchor, soft_triple"
     kind = "proxy"
     cost = "(N + C)²"
     sampler = "m_per_class"
@@ -100,7 +101,7 @@ class PotentialFieldLoss(Loss):
         points = torch.cat([embeddings, self.proxies.to(embeddings.dtype).flatten(0, 1)])
         own = torch.arange(self.num_classes, device=labels.device)
         own = own.repeat_interleave(self.proxies.shape[1])
-        settings = (torch.cat([labels, own]), self.alpha, self.delta)
+        settings = (torch.cat([labels, own]), len(embeddings), self.alpha, self.delta)
         energy: Tensor = _Energy.apply(unit(points), *settings)
         return energy / len(embeddings)
 
@@ -109,12 +110,19 @@ class _Energy(torch.autograd.Function):
     """The energy of all ordered pairs of points, with its gradient, in blocks of rows."""
 
     @staticmethod
-    def forward(ctx: Any, points: Tensor, classes: Tensor, alpha: float, delta: float) -> Tensor:
+    def forward(
+        ctx: Any, points: Tensor, classes: Tensor, images: int, alpha: float, delta: float
+    ) -> Tensor:
         energy, gradients = points.new_zeros(()), []
+        # About the mean of the images, distances do not cancel where these are near each other. A
+        # row of zeros is at 2 from all others, squared, as by 2 - 2 x . y.
+        centred = points - points[:images].mean(0)
+        lengths = centred.square().sum(1) + (points.square().sum(1) < 0.5)
         rows = max(1, _BLOCK_ELEMENTS // len(points))
         for start in range(0, len(points), rows):
             stop = min(start + rows, len(points))
-            square = (2 - 2 * points[start:stop] @ points.T) / delta**2  # (r / delta)²
+            square = lengths[start:stop, None] + lengths - 2 * centred[start:stop] @ centred.T
+            square = square / delta**2  # (r / delta)²
             same = classes[start:stop, None] == classes
             near = square < 1
             force = torch.where(same, near.logical_not(), near & (square > (_NEAREST / delta) ** 2))
@@ -133,4 +141,4 @@ class _Energy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.saved_tensors[0] * gradient, None, None, None
+        return ctx.saved_tensors[0] * gradient, *[None] * 4

@@ -11,7 +11,7 @@ from zoo.errors import UserError
 
 from ._ranking import above
 from ._require import require_positive
-from ._shared import AnchorLoss, Masks, Mean, unit
+from ._shared import AnchorLoss, Masks, Mean, unit, unit_distances
 
 
 class RecallSurrogateLoss(AnchorLoss):
@@ -78,8 +78,8 @@ class RecallSurrogateLoss(AnchorLoss):
     def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors of the mean over the k of 1 - recall."""
         f = unit(anchors)
-        cosines = f @ (f if gallery is anchors else unit(gallery)).T
-        counted = above(cosines, pairs, lambda gap: torch.sigmoid(gap / self.temperature))
+        scores = -unit_distances(f, f if gallery is anchors else unit(gallery)) / 2  # S - 1
+        counted = above(scores, pairs, lambda gap: torch.sigmoid(gap / self.temperature))
         ranks = 1 + counted.positives + counted.negatives
         count = counted.valid.sum(1)
         missed = []

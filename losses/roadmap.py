@@ -11,7 +11,7 @@ from zoo.errors import UserError
 
 from ._ranking import above
 from ._require import require_not_negative, require_positive
-from ._shared import AnchorLoss, Masks, Mean, unit
+from ._shared import AnchorLoss, Masks, Mean, unit, unit_distances
 
 _EQUAL = 1e-6  # cosines that differ by less are equal: rounding must not decide a rank
 
@@ -103,14 +103,14 @@ class ROADMAPLoss(AnchorLoss):
     def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors of 1 - AP, and those over pairs beyond their margin."""
         f = unit(anchors)
-        cosines = f @ (f if gallery is anchors else unit(gallery)).T
-        counted = above(cosines, pairs, _step, self._bound)
+        scores = -unit_distances(f, f if gallery is anchors else unit(gallery)) / 2  # S - 1
+        counted = above(scores, pairs, _step, self._bound)
         missed = counted.negatives / (1 + counted.positives + counted.negatives)
         count = counted.valid.sum(1)
         ap = Mean.where(count > 0, missed.sum(1) / count.clamp_min(1))
-        low, high = self.alpha - cosines, cosines - self.beta
-        pull = Mean.where(pairs.positive & (low > 0), low)
-        push = Mean.where(pairs.negative & (high > 0), high)
+        low, high = self.alpha - 1 - scores, scores + 1 - self.beta
+        pull = Mean.where(pairs.positive & (low > 0), low, pairs.positive_times)
+        push = Mean.where(pairs.negative & (high > 0), high, pairs.negative_times)
         weights = (1 - self.weight, self.weight, self.weight)
         means = zip(weights, (ap, pull, push), strict=True)
         return [Mean(weight * total, number) for weight, (total, number) in means]

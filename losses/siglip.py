@@ -43,6 +43,7 @@ class SigLIPLoss(AnchorLoss):
     """
 
     paper: ClassVar[str] = "Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training"
+    related = "binomial_deviance, ntxent"
     kind = "pair"
     cost = "N²"
     sampler = "m_per_class"
@@ -59,4 +60,4 @@ class SigLIPLoss(AnchorLoss):
         cosines = f @ (f if gallery is anchors else unit(gallery)).T
         logits = self.log_scale.to(f.dtype).exp() * cosines + self.bias.to(f.dtype)
         wrong = softplus(torch.where(pairs.positive, -logits, logits))
-        return [Mean.of(torch.where(pairs.positive | pairs.negative, wrong, 0).sum(1))]
+        return [Mean.of((wrong * torch.add(*pairs.times(wrong.dtype))).sum(1))]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ._ranking import above
 from ._require import require_positive
-from ._shared import AnchorLoss, Masks, Mean, unit
+from ._shared import AnchorLoss, Masks, Mean, unit, unit_distances
 
 
 class SmoothAPLoss(AnchorLoss):
@@ -66,8 +66,8 @@ class SmoothAPLoss(AnchorLoss):
     def terms(self, anchors: Tensor, gallery: Tensor, pairs: Masks) -> list[Mean]:
         """Return the mean over the anchors of 1 - AP."""
         f = unit(anchors)
-        cosines = f @ (f if gallery is anchors else unit(gallery)).T
-        counted = above(cosines, pairs, lambda gap: torch.sigmoid(gap / self.temperature))
+        scores = -unit_distances(f, f if gallery is anchors else unit(gallery)) / 2  # S - 1
+        counted = above(scores, pairs, lambda gap: torch.sigmoid(gap / self.temperature))
         # 1 - (1 + u) / (1 + u + v), without the difference of two numbers near 1
         missed = counted.negatives / (1 + counted.positives + counted.negatives)
         count = counted.valid.sum(1)

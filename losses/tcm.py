@@ -46,6 +46,7 @@ class TCMLoss(Loss):
     paper: ClassVar[str] = (
         "Zhang et al. 2024, Threshold-Consistent Margin Loss for Open-World Deep Metric Learning"
     )
+    related = "roadmap, contrastive"
     kind = "pair"
     cost = "N²"  # and that of the loss
     sampler = "m_per_class"
@@ -112,4 +113,7 @@ class _Margins(AnchorLoss):
         cosines = f @ (f if gallery is anchors else unit(gallery)).T
         low, high = self.positive - cosines, cosines - self.negative
         hard = (pairs.positive & (low >= 0), pairs.negative & (high >= 0))
-        return [Mean.where(hard[0], low), Mean.where(hard[1], high)]
+        return [
+            Mean.where(hard[0], low, pairs.positive_times),
+            Mean.where(hard[1], high, pairs.negative_times),
+        ]

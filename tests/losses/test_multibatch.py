@@ -56,9 +56,18 @@ def test_the_threshold_moves_towards_violated_pairs(build_loss):
 
 def test_distances_far_from_the_origin_are_exact(build_loss, make_batch):
     x, labels = make_batch([3] * 4, dim=4, length=0.5)
-    wanted = build_loss("multibatch")(x, labels)
-    value = build_loss("multibatch")((x + 100).float(), labels)
+    wanted = build_loss("multibatch")(x, labels).detach()
+    value = build_loss("multibatch")((x + 100).float(), labels).detach()
     assert float(value) == pytest.approx(float(wanted), rel=1e-4)
+
+
+def test_pairs_that_are_mined_twice_count_twice(build_loss, make_batch):
+    x, labels = make_batch([3] * 4, dim=4, length=0.5)
+    index = [torch.tensor(part) for part in ([0, 0, 1], [2, 2, 3], [4, 4, 4, 5], [6, 6, 6, 7])]
+    squares = (x[torch.cat(index[::2])] - x[torch.cat(index[1::2])]).square().sum(1)
+    hinges = torch.cat([1 + squares[:3] - 8, 1 - squares[3:] + 8]).clamp_min(0)
+    value = build_loss("multibatch", theta=8.0)(x, labels, tuple(index))
+    torch.testing.assert_close(value.detach(), hinges.mean())
 
 
 def test_one_image_gives_zero_with_a_graph(build_loss, derive):

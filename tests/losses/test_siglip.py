@@ -49,6 +49,17 @@ def test_texts_as_a_gallery_give_the_papers_loss(build_loss):
     assert float(value.detach()) == pytest.approx(float(wanted), rel=1e-6)
 
 
+def test_pairs_that_are_mined_twice_count_twice(build_loss, make_batch):
+    x, labels = make_batch([3] * 4, dim=4)
+    f = x / x.norm(dim=1, keepdim=True)
+    index = [torch.tensor(part) for part in ([0, 0, 1], [2, 2, 3], [4, 4, 4, 5], [6, 6, 6, 7])]
+    logits = 10 * (f[torch.cat(index[::2])] * f[torch.cat(index[1::2])]).sum(1) - 10
+    signs = torch.tensor([1, 1, 1, -1, -1, -1, -1])
+    value = build_loss("siglip").double()(x, labels, tuple(index)).detach()
+    wanted = -torch.log(torch.sigmoid(signs * logits)).sum() / len(x)
+    assert float(value) == pytest.approx(float(wanted), rel=1e-6)
+
+
 def test_at_its_start_negatives_cost_little(build_loss):
     """100 orthogonal images: the bias of -10 makes a sum of 99 log(1 + exp(-10))."""
     value = build_loss("siglip")(torch.eye(100), torch.arange(100)).detach()

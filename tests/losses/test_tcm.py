@@ -6,6 +6,7 @@ import pytest
 import torch
 from pytorch_metric_learning.losses import ThresholdConsistentMarginLoss
 
+import zoo
 from zoo import UserError
 from zoo.checks.memory import PeakMemory
 
@@ -54,6 +55,10 @@ def test_equals_pmls_regulariser_in_less_memory(build_loss, make_batch, derive, 
         derive(lambda z: contrastive(z, labels) + theirs(z, labels), x),
         1e-10,
     )
+    twice = [torch.tensor(part) for part in ([0, 0, 1], [2, 2, 3], [4, 4, 4, 5], [6, 6, 6, 7])]
+    torch.testing.assert_close(
+        loss.margins(x, labels, tuple(twice)), theirs(x, labels, tuple(twice))
+    )
     peaks = []
     for one in (loss.margins, theirs):
         memory = PeakMemory()
@@ -66,7 +71,8 @@ def test_equals_pmls_regulariser_in_less_memory(build_loss, make_batch, derive, 
 @pytest.mark.parametrize("name", ["smooth_ap", "proxy_anchor", "pml.TripletMarginLoss", "siglip"])
 def test_any_loss_may_be_inside_and_keeps_its_parameters(build_loss, make_batch, name):
     x, labels = make_batch([3] * 2, dim=4)
-    loss, inner = build_loss("tcm", loss=name), build_loss(name)
+    loss = build_loss("tcm", loss=name)
+    inner = zoo.build("losses", name) if name.startswith("pml.") else build_loss(name)
     names = [f"loss.{one}" for one, _ in inner.named_parameters()]
     assert [one for one, _ in loss.named_parameters()] == names
     inner.load_state_dict(loss.loss.state_dict())
