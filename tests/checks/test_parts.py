@@ -20,6 +20,9 @@ SAMPLERS = {
     "m_per_class": {"classes": 4, "per_class": 2},
     "shuffle": {"batch_size": 7},
     "hard_class": {"classes": 4},
+    "anchor_neighbours": {"classes": 8, "per_class": 2},
+    "schem": {"classes": 8, "per_class": 2, "anchors": 2},
+    "smart_mining": {"anchors": 5},
 }
 
 
