@@ -15,6 +15,7 @@ FOLDERS = ("zoo", "losses", "models", "miners", "datasets")
 
 COVERED = {
     "losses/_classes.py: check_classes": "a_step_waits_for_nothing",
+    "losses/_images.py: require_ids": "a_step_waits_for_nothing",
     "losses/_inputs.py: _check_range": "miners_pick_pairs_there",
     "losses/_ranking.py: most_positives": "a_step_waits_for_nothing",
     "losses/_shared.py: only_finite": "a_step_waits_for_nothing",

@@ -16,6 +16,7 @@ from zoo.checks import Subject
 NOT_INSIDE = ("cross_batch_memory",)
 INNER = [name for name in zoo.names("losses") if name not in NOT_INSIDE]
 WITH_GALLERY = [name for name in INNER if Subject(name).traits.gallery]
+BY_ORDER = ("matching_net_fce",)  # its LSTM reads the gallery in its order
 WITHOUT = [name for name in INNER if name not in WITH_GALLERY]
 
 
@@ -93,7 +94,7 @@ def expected(inner, x, labels, others, weight=1.0):
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["images known", "images unknown"])
-@pytest.mark.parametrize("name", WITH_GALLERY)
+@pytest.mark.parametrize("name", [name for name in WITH_GALLERY if name not in BY_ORDER])
 def test_every_loss_with_a_gallery(name, known, derive, same):
     """Seven steps of 10 of 30 images, so that images come again; the memory has 18."""
     torch.manual_seed(0)

@@ -64,7 +64,7 @@ def test_names_are_joined():
         ("samplers", "angular", "no sampler named 'angular', but a loss or miner; "),
         ("backbones", "mobilenet_v2", "; did you mean torchvision.mobilenet_v2?"),
         ("backbones", "torchvision.resnet5", "; did you mean torchvision.resnet50"),
-        ("backbones", "convnett", "; did you mean convnet?"),
+        ("backbones", "convnett", "; did you mean convnet or sphere_convnet?"),
     ],
 )
 def test_other_kinds_and_members_of_families(kind, name, message):

@@ -25,17 +25,22 @@ SHAPE = "a schedule changes the shape of what it learns; give a fixed value"
 START = r"a schedule changes the start of what it learns \(\w+\), which has no effect later"
 FIXED = {
     ("a_bier", "hidden"): SHAPE,
+    ("daml", "hidden"): SHAPE,
+    ("dreml", "meta_classes"): "its schedules change nothing in it; give fixed values",
+    ("dvml", "hidden"): SHAPE,
+    ("hdml", "hidden"): SHAPE,
     ("htl", "levels"): SHAPE,
-    ("intra_batch", "heads"): SHAPE,
     ("intra_batch", "layers"): SHAPE,
     ("margin", "beta"): START,
     ("multibatch", "theta"): START,
+    ("potential_field", "proxies_per_class"): SHAPE,
     ("proxy_gml", "proxies_per_class"): SHAPE,
     ("siglip", "bias"): START,
     ("siglip", "scale"): START,
     ("subcenter_arcface", "sub_centers"): SHAPE,
     ("normface", "scale"): START,
     ("tadam", "alpha"): START,
+    ("tadam_conditioned", "alpha"): START,
     ("soft_triple", "centers_per_class"): SHAPE,
     ("scalable_nca", "memory_size"): SHAPE,
 }
