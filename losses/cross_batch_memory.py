@@ -134,6 +134,8 @@ class CrossBatchMemoryLoss(ImageLoss):
         ref_labels: Tensor,
     ) -> Tensor:
         """Return the loss of the batch, and of the batch and the memory; store the batch."""
+        if labels is None:
+            raise UserError("a memory of batches needs labels, with mined pairs too")
         mined = () if indices_tuple is None else (indices_tuple,)
         total: Tensor = self.loss(embeddings, labels, *mined)
         leave, others = self._rows(len(embeddings))

@@ -16,6 +16,9 @@ from zoo.registry import components
 CONFIGS = ROOT / "configs"
 jsonschema = pytest.importorskip("jsonschema")
 
+# A number of a loss, or a schedule of it.
+NUMBER = [{"type": "number"}, {"$ref": "#/$defs/ArgumentSchedule"}]
+
 
 @pytest.fixture(scope="module")
 def validator():
@@ -86,7 +89,7 @@ def test_an_argument_has_its_type_its_default_and_what_the_class_says_of_it(vali
     (rule,) = [r["then"] for r in rules if r["if"]["properties"]["name"] == {"const": "ice"}]
     scale = rule["properties"]["scale"]
     assert scale.pop("description")
-    assert scale == {"type": "number", "default": 64.0}
+    assert scale == {"anyOf": NUMBER, "default": 64.0}
 
 
 def test_the_command_knows_what_is_registered(command, monkeypatch):
@@ -110,7 +113,7 @@ def test_the_command_knows_what_is_registered(command, monkeypatch):
         r for r in losses["anyOf"][1]["allOf"] if r["if"]["properties"]["name"] == {"const": "mine"}
     ]
     strength = rule["then"]["properties"]["strength"]
-    assert strength == {"description": "how much.", "type": "number", "default": 2.0}
+    assert strength == {"description": "how much.", "anyOf": NUMBER, "default": 2.0}
 
 
 @pytest.mark.slow

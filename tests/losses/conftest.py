@@ -18,10 +18,11 @@ def build_loss():
         sizes = {
             "num_classes": num_classes,
             "embedding_size": embedding_size,
-            "num_images": 256,
             "level_sizes": levels,
             "space": None,
         }
+        if any(p.required and p.name == "num_images" for p in registry.parameters("losses", name)):
+            sizes["num_images"] = 256
         if wanted := getattr(registry.load("losses", name), "spaces", ()):
             sizes["space"] = registry.build("spaces", wanted[0])
         return registry.assemble("losses", name, own | arguments, sizes)

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from zoo.config import loading
-from zoo.config.schema import COMPONENTS, NAMED
+from zoo.config.schedules import ArgumentSchedule
+from zoo.config.schema import COMPONENTS, NAMED, SCHEDULED
 from zoo.errors import UserError
 from zoo.registry import Kind, components, nested
 from zoo.registry.arguments import Parameter, type_of
@@ -33,6 +34,7 @@ def schema(names: Mapping[Kind, Sequence[str]] | None = None) -> _Schema:
     known = names or {kind: components.names(kind) for kind in components.KINDS}
     found = cast("_Schema", _loose(loading.schema()))
     del found["$defs"]["ComponentSpec"]
+    found["$defs"]["ArgumentSchedule"] = _loose(ArgumentSchedule.model_json_schema())
     for kind in components.KINDS:
         found["$defs"][kind] = _components(kind, known[kind])
     for keys in NAMED:
@@ -139,6 +141,9 @@ def _argument(kind: Kind, parameter: Parameter, text: str) -> _Schema:
     found: _Schema = {"description": text} if text else {}
     place = nested.place_of(parameter, kind)
     found |= _nested_components(place, parameter) if place else _type(parameter)
+    if kind in SCHEDULED and found.get("type") in ("number", "integer"):
+        number = found.pop("type")
+        found["anyOf"] = [{"type": number}, {"$ref": "#/$defs/ArgumentSchedule"}]
     with contextlib.suppress(TypeError, ValueError):  # a default that JSON cannot hold is left out
         found |= (
             {} if parameter.required else {"default": json.loads(json.dumps(parameter.default))}
