@@ -21,6 +21,16 @@ def perceptron(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def correction(*sizes: int) -> nn.Sequential:
+    """Return a perceptron whose output is 0 at first, to be added to something."""
+    network = perceptron(*sizes)
+    last = network[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return network
+
+
 def apply(network: nn.Module, x: Tensor, frozen: bool = False) -> Tensor:
     """Return the output of a network in the type of x; frozen, it gets no gradient itself."""
     weights = {

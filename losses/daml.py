@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.errors import UserError
 
-from ._networks import OWN_OBJECTIVES, apply, gradient_only, perceptron
+from ._networks import OWN_OBJECTIVES, apply, correction, gradient_only
 from ._require import require_not_negative, require_positive
 from ._shared import Loss, masks, unit
 from ._triplets import DRAWN_BY_PLACE, draw_triplets, mean_over
@@ -20,8 +20,8 @@ class DAMLLoss(Loss):
     """Learn from triplets whose negative a network has made harder.
 
     With f the L2-normalised embeddings, a triplet (a, p, n) of each anchor, d² squared distances,
-    and a generator G of three layers that makes a synthetic negative g = G(f_a, f_p, f_n), which is
-    compared at length 1, u = g / |g|::
+    and a generator G of three layers that moves the negative to g = f_n + G(f_a, f_p, f_n), which
+    is compared at length 1, u = g / |g|::
 
         embedding:  L = mean [d²(a, p) - d²(a, n) + margin]_+
                         + synthetic mean [d²(a, p) - d²(a, u) + margin]_+
@@ -34,17 +34,19 @@ class DAMLLoss(Loss):
 
     Differs from the paper in:
         * G works on embeddings. In the paper it works on the features below the last layer, which
-          then maps the synthetic features; a loss does not see this layer.
+          then maps the synthetic features; a loss does not see this layer. So G can add to the
+          negative, and begins with nothing, where the paper's makes it anew.
         * the paper first trains the embedding on real triplets alone, then both on synthetic ones.
-          Here both kinds are learned from at the same time; a schedule of ``synthetic`` that starts
-          late does what the paper does, apart from the real ones.
+          Here both kinds are learned from at the same time. A schedule of ``synthetic`` that begins
+          with 0 does what the paper does, apart from the real ones: G learns from the start.
         * J is divided by the sum of its weights, 1 + regularity + adversary, so that its steps are
           as large as those of other networks.
 
     Args:
         embedding_size: d.
         margin: alpha in the paper, 1 there for unnormalised embeddings.
-        synthetic: the weight of the synthetic triplets, 1 in the paper; 0 leaves the real ones.
+        synthetic: the weight of the synthetic triplets, 1 in the paper. At 0 the embedding learns
+            only from real ones.
         regularity: lambda_1, 1 in the paper.
         adversary: lambda_2, 50 in the paper.
         hidden: the inner size of G.
@@ -68,7 +70,6 @@ class DAMLLoss(Loss):
     expected_failures: ClassVar = {
         "check_permutation": DRAWN_BY_PLACE,
         "check_gradcheck": OWN_OBJECTIVES,
-        "check_rotation": "the generator's weights are for certain axes",
     }
     check_arguments: ClassVar[dict[str, Any]] = {"hidden": 16}
 
@@ -90,7 +91,7 @@ class DAMLLoss(Loss):
         self.synthetic = synthetic
         self.regularity = regularity
         self.adversary = adversary
-        self.generator = perceptron(3 * embedding_size, hidden, hidden, embedding_size)
+        self.generator = correction(3 * embedding_size, hidden, hidden, embedding_size)
 
     def value(
         self,
@@ -106,16 +107,18 @@ class DAMLLoss(Loss):
         p, n = a[drawn.positive], a[drawn.negative]
         excess = _squared(a, p) + self.margin
         total = mean_over(F.relu(excess - _squared(a, n)), drawn.valid)
-        if not self.synthetic:
-            return total
-        u = unit(apply(self.generator, torch.cat([a, p, n], 1), frozen=True))
-        total = total + self.synthetic * mean_over(F.relu(excess - _squared(a, u)), drawn.valid)
+        if self.synthetic:
+            u = unit(self._generate(a, p, n, frozen=True))
+            total = total + self.synthetic * mean_over(F.relu(excess - _squared(a, u)), drawn.valid)
         a, p, n = a.detach(), p.detach(), n.detach()
         return total + gradient_only(mean_over(self._of_generator(a, p, n), drawn.valid))
 
+    def _generate(self, a: Tensor, p: Tensor, n: Tensor, frozen: bool) -> Tensor:
+        return n + apply(self.generator, torch.cat([a, p, n], 1), frozen)
+
     def _of_generator(self, a: Tensor, p: Tensor, n: Tensor) -> Tensor:
         """Return the objective of the generator for each triplet."""
-        g = apply(self.generator, torch.cat([a, p, n], 1))
+        g = self._generate(a, p, n, frozen=False)
         beyond = _squared(a, unit(g)) - _squared(a, p) - self.margin
         total = _squared(g, a) + self.regularity * _squared(g, n) + self.adversary * F.relu(beyond)
         return total / (1 + self.regularity + self.adversary)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from zoo.errors import UserError
 
 from ._classes import check_classes
-from ._networks import OWN_OBJECTIVES, apply, gradient_only, perceptron
+from ._networks import OWN_OBJECTIVES, apply, correction, gradient_only
 from ._require import require_not_negative, require_positive
 from ._shared import Loss, masks, safe_sqrt, unit
 from ._triplets import DRAWN_BY_PLACE, Triplets, draw_triplets, mean_over
@@ -28,7 +28,8 @@ class HDMLLoss(Loss):
         h = a + (n - a) (d(a, p) + (d(a, n) - d(a, p)) exp(-alpha / J_avg)) / d(a, n)
             if d(a, n) > d(a, p), else n
 
-    J_avg is the mean loss of late, so that synthetic negatives are as hard as the embedding can
+    The fraction is a constant: through it, positives that are far apart would make a negative count
+    as farther. J_avg is the mean loss of late, so that synthetic negatives are as hard as the embedding can
     take. A point of the line need not be of the class of n. A generator G maps the triplet to
     one that is, and the embedding learns from both (Eq. 9)::
 
@@ -48,7 +49,10 @@ class HDMLLoss(Loss):
 
     Differs from the paper in:
         * G maps to embeddings. In the paper it maps to the features below the last layer, which
-          then maps them back; a loss does not see this layer.
+          then maps them back; a loss does not see this layer. So G can add to its input, and begins
+          with nothing.
+        * that the fraction is a constant is not in the authors' code, but in that of GeDML, of the
+          authors' group. Without, positives are pushed apart.
         * the base loss is that of triplets, one for each anchor; the paper also has N-pairs.
         * objectives are means, those of the authors' code sums with large factors (softness has a
           factor of 10,000 there), so alpha and beta are of another size.
@@ -112,7 +116,7 @@ class HDMLLoss(Loss):
         self.beta = beta
         self.softness = softness
         self.synthetic = synthetic
-        self.generator = perceptron(embedding_size, hidden, embedding_size)
+        self.generator = correction(embedding_size, hidden, embedding_size)
         self.classifier = nn.Linear(embedding_size, num_classes)
         self.metric, self.generation = _Recent(), _Recent()
 
@@ -133,7 +137,7 @@ class HDMLLoss(Loss):
         if not self.synthetic:
             return metric
         pulled = self._pull(*real)
-        made = [unit(apply(self.generator, x, frozen=True)) for x in (*real[:2], pulled)]
+        made = [unit(self._generate(x, frozen=True)) for x in (*real[:2], pulled)]
         share = torch.exp(-self.beta / self.generation.mean).to(f.dtype)
         total = share * metric + (1 - share) * self._triplet_loss(made, drawn)
         generation, classification = self._of_networks(f.detach(), pulled.detach(), labels, drawn)
@@ -153,16 +157,19 @@ class HDMLLoss(Loss):
         near, far = (safe_sqrt((a - x).square().sum(1, keepdim=True)) for x in (p, n))
         stays = torch.exp(-self.alpha / self.metric.mean).to(a.dtype)
         beyond = far > near
-        ratio = (near + (far - near) * stays) / torch.where(beyond, far, 1)
+        ratio = ((near + (far - near) * stays) / torch.where(beyond, far, 1)).detach()
         return torch.where(beyond, a + (n - a) * ratio, n)
+
+    def _generate(self, x: Tensor, frozen: bool) -> Tensor:
+        return x + apply(self.generator, x, frozen)
 
     def _of_networks(
         self, f: Tensor, pulled: Tensor, labels: Tensor, drawn: Triplets
     ) -> tuple[Tensor, Tensor]:
         """Return the objectives of the generator and of the classifier."""
-        given_back = apply(self.generator, f)
+        given_back = self._generate(f, frozen=False)
         recovery = (f - given_back).square().sum(1).mean()
-        made = apply(self.generator, pulled)
+        made = self._generate(pulled, frozen=False)
         kept = [
             F.cross_entropy(apply(self.classifier, x, frozen=True), y, reduction="none")
             for x, y in ((given_back, labels), (made, labels[drawn.negative]))

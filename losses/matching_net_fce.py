@@ -46,6 +46,7 @@ class MatchingNetFCELoss(Loss):
         scale: s, 1 in the paper.
         shots: images of each class in the support set; 1 or 5 in the paper.
         steps: K, 5 in a public implementation; the paper does not fix it. 0 leaves f = f'.
+        context: False leaves f = f' and g = g': the paper's other version, on the same tasks.
 
     Shape:
         embeddings (N, d), labels (N,); returns a scalar. A gallery ``ref_emb`` (M, d) is the
@@ -73,7 +74,12 @@ class MatchingNetFCELoss(Loss):
     check_arguments: ClassVar[dict[str, Any]] = {"steps": 2}
 
     def __init__(
-        self, embedding_size: int, scale: float = 1.0, shots: int = 1, steps: int = 5
+        self,
+        embedding_size: int,
+        scale: float = 1.0,
+        shots: int = 1,
+        steps: int = 5,
+        context: bool = True,
     ) -> None:
         super().__init__()
         require_positive(scale=scale)
@@ -84,6 +90,7 @@ class MatchingNetFCELoss(Loss):
         self.scale = scale
         self.shots = shots
         self.steps = steps
+        self.context = context
         self.forth = nn.LSTMCell(embedding_size, embedding_size)
         self.back = nn.LSTMCell(embedding_size, embedding_size)
         self.attend = nn.LSTMCell(2 * embedding_size, embedding_size)
@@ -115,6 +122,8 @@ class MatchingNetFCELoss(Loss):
         To read it in order without waiting for its size, all images are read, those that do not
         belong to it at the end.
         """
+        if not self.context:
+            return x
         last = len(x) * (~support).long()
         forth, back = (order + last).argsort(), (len(x) - order + last).argsort()
         read = [
@@ -127,7 +136,7 @@ class MatchingNetFCELoss(Loss):
         """Return f of each query (N, d)."""
         weights = _weights(self.attend, x.dtype)
         h, c = x, torch.zeros_like(x)
-        for _ in range(self.steps):
+        for _ in range(self.steps if self.context else 0):
             attention = (h @ g.T).masked_fill(~support, -torch.inf).softmax(1)
             state, c = torch.lstm_cell(torch.cat([x, attention @ g], 1), (h, c), *weights)
             h = state + x

@@ -105,6 +105,14 @@ def test_with_lstms_that_say_nothing_it_is_a_matching_network(make_batch, build_
     torch.testing.assert_close(loss(x, labels, **more), plain(x, labels, **more))
 
 
+def test_without_context_it_is_the_same_task_for_a_matching_network(make_batch, build_loss):
+    x, labels = make_batch([4, 3, 5], dim=5)
+    queries, query_labels, support, support_labels = split(x, labels)
+    more = {"ref_emb": support, "ref_labels": support_labels}
+    wanted = build_loss("matching_net", scale=3.0)(queries, query_labels, **more)
+    torch.testing.assert_close(call(build(context=False), x, labels), wanted)
+
+
 @pytest.mark.parametrize("shots", [1, 2, 9])
 def test_the_support_set_has_shots_of_each_class_in_every_order(shots):
     labels = torch.tensor([0, 0, 0, 1, 1, 2])
