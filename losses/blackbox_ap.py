@@ -77,7 +77,7 @@ class BlackboxAPLoss(AnchorLoss):
     def __init__(
         self,
         measure: Literal["ap", "recall"] = "ap",
-        lambda_val: float = 4 / 128,
+        lambda_val: float = 0.03125,  # 4 / 128
         margin: float = 0.02,
     ) -> None:
         super().__init__()

@@ -29,9 +29,9 @@ class HDMLLoss(Loss):
             if d(a, n) > d(a, p), else n
 
     The fraction is a constant: through it, positives that are far apart would make a negative count
-    as farther. J_avg is the mean loss of late, so that synthetic negatives are as hard as the embedding can
-    take. A point of the line need not be of the class of n. A generator G maps the triplet to
-    one that is, and the embedding learns from both (Eq. 9)::
+    as farther. J_avg is the mean loss of late, so that synthetic negatives are as hard as the
+    embedding can take. A point of the line need not be of the class of n. A generator G maps the
+    triplet to one that is, and the embedding learns from both (Eq. 9)::
 
         J_m   = mean [d²(a, p) - d²(a, n) + margin]_+                         real
         J_syn = the same for G(a), G(p), G(h), each at length 1               synthetic

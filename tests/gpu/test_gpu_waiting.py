@@ -32,7 +32,7 @@ WAITING = {
     "npair_mc": "PML lists the pairs",
 }
 """Losses that make the host wait, and why."""
-ARGUMENTS = {"struct_clust": {"gamma": 10}, "tcm": {"loss": "contrastive"}}
+ARGUMENTS = {"struct_clust": {"gamma": 10}}
 LOSSES = [name for name in zoo.names("losses") if not name.startswith("pml.")]
 
 
@@ -59,13 +59,20 @@ def take_steps(device, free, *settings, name="ice", precision="fp32", **argument
     """Take some steps; the host may wait in the first ``free``, as libraries choose algorithms."""
     experiment, batches = experiment_on(device, *(settings or [NETWORK]), precision=precision)
     embedder = experiment.embedder
-    classes = len(experiment.train.class_names)
+    classes, images = len(experiment.train.class_names), len(experiment.train)
+    subject = zoo.checks.Subject(name, arguments)
+    spaces = getattr(subject.target, "spaces", None)
+    runtime = {
+        "num_classes": classes,
+        "num_images": images,
+        "space": spaces and zoo.build("spaces", spaces[0]),
+    }
     losses = [
         registry.assemble(
             "losses",
             name,
-            arguments,
-            {"num_classes": classes, "embedding_size": size, "level_sizes": [size // 2] * 2},
+            subject.arguments,
+            {**runtime, "embedding_size": size, "level_sizes": [size // 2] * 2},
         ).to(device)
         for size in embedder.level_sizes
     ]
@@ -80,6 +87,8 @@ def take_steps(device, free, *settings, name="ice", precision="fp32", **argument
 @without_numbers
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss not in WAITING])
 def test_a_step_waits_for_nothing(device, loss):
+    if device == META and loss == "metrix":
+        pytest.skip("PyTorch draws no numbers of a Beta distribution on the meta device")
     trainer = take_steps(device, 2, name=loss, **ARGUMENTS.get(loss, {}))
     if device == GPU:
         trainer.check()

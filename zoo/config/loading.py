@@ -197,7 +197,7 @@ def guess(source: str | Path, overrides: Sequence[str] = ()) -> Config | None:
         spec = dig(data, keys)
         if isinstance(spec, dict) and isinstance(spec.get("name"), str):
             known = _defaults_in_source(kind, spec["name"])
-            if known is None:
+            if known is None or _may_be_nested(kind, spec):
                 return None
             dig(data, keys[:-1])[keys[-1]] = known | spec
     try:
@@ -468,6 +468,16 @@ def _defaults_in_source(kind: Kind, name: str) -> dict[str, Any] | None:
     except UserError:
         return None
     return known and {k: v for k, v in known.items() if _is_kept(kind, k, v)}
+
+
+def _may_be_nested(kind: Kind, spec: dict[str, Any]) -> bool:
+    """Return whether an argument may name a component, whose defaults would be filled in too."""
+    plain = registry_source.takes_plain_data(registry.component(kind, spec["name"]).target)
+    return any(
+        isinstance(value, str | list | Mapping) and not schedules.is_schedule(value)
+        for key, value in spec.items()
+        if key != "name" and key not in plain
+    )
 
 
 def _component_problems(kind: Kind, keys: Keys, spec: dict[str, Any]) -> Iterator[tuple[Keys, str]]:

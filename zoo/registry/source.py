@@ -20,6 +20,8 @@ from zoo.support.files import MOST_TEXT, read_bytes
 _MARKED = re.compile(r"`([^`]+)`_{0,2}|(?<![\w*])(\*\*?)(?=\S)(.+?)(?<=\S)\2(?![\w*])")
 _BULLET = re.compile(r" *(?:[*+-]|\d+\.) ")
 _ARGUMENT = re.compile(r" +\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*: ")  # and, behind it, what it is
+_PLAIN_TYPES = {"bool", "int", "float", "str", "list", "tuple", "dict", "Literal"}
+_UNCLEAR = (SyntaxError, ValueError, OSError, ImportError, RecursionError)
 _FULL = 60  # characters; a shorter line that has room for the next word was ended on purpose
 _NO_SENTENCE = re.compile(r"^(?:[\w #]*:|[-=*#].*|\W*|\w+://\S*)$")
 
@@ -107,8 +109,34 @@ def defaults(target: str) -> dict[str, object] | None:
             if value is not None
         ]
         return {argument.arg: _constant(module, value) for argument, value in given}
-    except (SyntaxError, ValueError, OSError, ImportError, RecursionError):
+    except _UNCLEAR:
         return None
+
+
+def takes_plain_data(target: str) -> frozenset[str]:
+    """Return the arguments of a class that are no components: their types are numbers, text, lists.
+
+    Raises nothing: an argument whose type the source does not show is not among them.
+    """
+    module, _, name = target.partition(":")
+    try:
+        module, arguments = _constructor(module, name)
+    except _UNCLEAR:
+        return frozenset()
+    every = [*arguments.args, *arguments.kwonlyargs]
+    return frozenset(a.arg for a in every if a.annotation and _is_plain_type(module, a.annotation))
+
+
+def _is_plain_type(module: str, annotation: ast.AST) -> bool:
+    """Return whether a type consists of plain ones, named here or where it is imported from."""
+    nodes = list(ast.walk(annotation))
+    if any(isinstance(node, ast.Attribute) for node in nodes):
+        return False
+    named = {node.id for node in nodes if isinstance(node, ast.Name)} - _PLAIN_TYPES
+    try:
+        return all(_is_plain_type(*_definition(module, name)) for name in named)
+    except _UNCLEAR:
+        return False
 
 
 def plain(text: str) -> str:
