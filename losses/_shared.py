@@ -66,7 +66,8 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
             embeddings: (N, d) raw network outputs.
             labels: (N,) integers, any values.
             indices_tuple: the pairs or triplets to use, as returned by a miner of PML.
-            ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out.
+            ref_emb: (M, d) gallery; by default the batch itself, self-pairs left out. With other
+                ``ref_labels``, the same tensor is a gallery like any other.
             ref_labels: (M,) labels of the gallery.
 
         Raises:
@@ -84,6 +85,7 @@ class Loss(BaseMetricLossFunction):  # type: ignore[misc]
             gallery = None
             if ref_emb is not None:
                 gallery, one_too = only_finite(ref_emb.to(x.dtype))
+                gallery = gallery.view_as(gallery)  # another object than x, even if it is x
                 one = one * one_too
             if not len(x) or (gallery is not None and not len(gallery)):
                 return x[:0].sum() * one

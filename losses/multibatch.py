@@ -35,7 +35,7 @@ class MultibatchLoss(AnchorLoss):
     Reference:
         Tadmor, Wexler, Rosenwein, Shalev-Shwartz, Shashua. Learning a Metric Embedding for Face
         Recognition using the Multibatch Method. NIPS 2016, arXiv:1605.07270. No code of the
-        authors was found to check it with.
+        authors was found, so the form of the hinge is checked against no second source.
     """
 
     paper: ClassVar[str] = (

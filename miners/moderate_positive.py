@@ -30,7 +30,7 @@ class ModeratePositiveMiner(Miner):
 
     Reference:
         Shi, Yang, Zhu, Liao, Lei, Zheng, Li. Embedding Deep Metric for Person Re-identification: A
-        Study Against Large Variations. ECCV 2016, arXiv:1611.00137, section 3.1, algorithm 1.
+        Study Against Large Variations. ECCV 2016, arXiv:1611.00137.
     """
 
     paper: ClassVar[str] = (
