@@ -238,7 +238,7 @@ def _parsed(path: Path) -> ast.Module:
     return _tree(path, there.st_mtime_ns, there.st_size)
 
 
-@functools.lru_cache(maxsize=64)  # a sweep asks for the same few files a thousand times
+@functools.lru_cache(maxsize=256)  # more than there are losses, all of which `zoo show` reads
 def _tree(path: Path, changed: int, size: int) -> ast.Module:
     return ast.parse(read_bytes(path, MOST_TEXT))
 
