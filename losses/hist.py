@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +47,8 @@ class HISTLoss(Loss):
         alpha: 0.9 in the authors' code; 0 gives all images the same weight.
         weight: lambda_s of the paper; 1 in the authors' code.
         hidden: width of h; 512 in the authors' code, which is their d. By default d.
+        distribution_lr: the learning rate of the distributions, as a multiple of the network's; 100
+            in the authors' code.
 
     Shape:
         embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only
@@ -75,9 +77,10 @@ class HISTLoss(Loss):
         alpha: float = 0.9,
         weight: float = 1.0,
         hidden: int | None = None,
+        distribution_lr: float = 100.0,
     ) -> None:
         super().__init__()
-        require_positive(tau=tau)
+        require_positive(tau=tau, distribution_lr=distribution_lr)
         require_not_negative(alpha=alpha, weight=weight)
         if hidden is not None and hidden < 1:
             raise UserError(f"hidden must be at least 1, not {hidden}")
@@ -86,6 +89,7 @@ class HISTLoss(Loss):
         self.alpha = alpha
         self.weight = weight
         self.hidden = hidden
+        self.distribution_lr = distribution_lr
         width = embedding_size if hidden is None else hidden
         start = (2 / num_classes) ** 0.5  # Kaiming's, as in the authors' code
         self.means = nn.Parameter(start * torch.randn(num_classes, embedding_size))
@@ -94,6 +98,11 @@ class HISTLoss(Loss):
         self.gain = nn.Parameter(torch.ones(width))
         self.shift = nn.Parameter(torch.zeros(width))
         self.second = nn.Linear(width, num_classes)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return the distributions, which have a learning rate of their own."""
+        distributions = [self.means, self.log_variances]
+        return [{"params": distributions, "lr_multiplier": self.distribution_lr}]
 
     def value(
         self,

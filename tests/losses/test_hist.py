@@ -8,7 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import zoo
 from zoo import UserError
+from zoo.registry import hooks
 
 
 def cross_entropy(logits, labels):
@@ -101,9 +103,18 @@ def test_evaluation_gives_the_same(build_loss, make_batch):
         ({"tau": 0.0}, "tau must be positive, not 0"),
         ({"alpha": -1.0}, "alpha must be at least 0, not -1"),
         ({"weight": -1.0}, "weight must be at least 0"),
+        ({"distribution_lr": 0.0}, "distribution_lr must be positive"),
         ({"hidden": 0}, "hidden must be at least 1, not 0"),
     ],
 )
 def test_impossible_arguments(build_loss, arguments, message):
     with pytest.raises(UserError, match=message):
         build_loss("hist", **arguments)
+
+
+def test_the_distributions_have_a_learning_rate_of_their_own():
+    loss = zoo.build("losses", "hist", num_classes=3, embedding_size=4, distribution_lr=30.0)
+    factors = {id(p): f for group, f in hooks.parameter_groups(loss, "hist") for p in group}
+    assert factors.pop(id(loss.means)) == factors.pop(id(loss.log_variances)) == 30.0
+    assert len(factors) == 6
+    assert set(factors.values()) == {1.0}
