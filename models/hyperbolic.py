@@ -24,19 +24,20 @@ class HyperbolicSpace:
         d(x, y) = arcosh(1 + 2 c |x - y|^2 / ((1 - c |x|^2) (1 - c |y|^2))) / sqrt(c)
 
     For a small c it is twice the Euclidean distance. Search uses the hyperboloid: with
-    X = (1 + c |x|^2, 2 sqrt(c) x) / (1 - c |x|^2), the product -X_0 Y_0 + X_1 . Y_1 of a query and
-    an item is -cosh(sqrt(c) d).
+    X = (1 + c |x|^2, 2 sqrt(c) x) / (1 - c |x|^2), the product -X_0 (Y_0 - 1) + X_1 . Y_1 of a query
+    and an item is X_0 - cosh(sqrt(c) d).
 
     Whatever ``clip`` is, embeddings are not longer than 6 / sqrt(c): beyond, float32 cannot tell a
     point from the edge, from where all distances are infinite.
 
     Args:
-        curvature: c; 0.1 in the paper, and in the limit 0 the space is Euclidean.
-        clip: r, the largest length of an embedding; 2.3 in the paper. None: no
-            limit but that of float32.
+        curvature: c, from 1e-6 to 1e6; 0.1 in the paper. For a small one the space is nearly
+            Euclidean.
+        clip: r, the largest length of an embedding, at least 1e-6; 2.3 in the paper. None: no limit
+            but that of float32.
 
     Raises:
-        UserError: curvature or clip are not positive.
+        UserError: curvature or clip are out of their range.
 
     Reference:
         Ermolov, Mirvakhabova, Khrulkov, Sebe, Oseledets. Hyperbolic Vision Transformers: Combining
@@ -52,8 +53,8 @@ class HyperbolicSpace:
 
     def __init__(self, curvature: float = 0.1, clip: float | None = 2.3) -> None:
         for name, value in {"curvature": curvature, "clip": clip}.items():
-            if value is not None and not 0 < value < math.inf:
-                raise UserError(f"{name} must be positive, not {value}")
+            if value is not None and not _LEAST <= value <= 1 / _LEAST:
+                raise UserError(f"{name} must be from {_LEAST:g} to {1 / _LEAST:g}, not {value}")
         self.curvature, self.clip = float(curvature), clip
         self._root = math.sqrt(curvature)
         self._longest = min(math.inf if clip is None else clip, _FARTHEST / self._root)
@@ -76,23 +77,28 @@ class HyperbolicSpace:
 
     def query_vectors(self, points: Tensor) -> Tensor:
         """Return (-X_0, X_1), (N, d + 1)."""
-        return self._hyperboloid(points, -1)
+        beyond, other = self._hyperboloid(points)
+        return torch.cat([-1 - beyond, other], 1)
 
     def gallery_vectors(self, points: Tensor) -> Tensor:
-        """Return (Y_0, Y_1), (M, d + 1)."""
-        return self._hyperboloid(points, 1)
+        """Return (Y_0 - 1, Y_1), (M, d + 1)."""
+        return torch.cat(self._hyperboloid(points), 1)
 
     def distances_of(self, products: Tensor, queries: Tensor) -> Tensor:
-        """Return the distances (N, M) from inner products (N, M), which are -cosh(sqrt(c) d)."""
-        return torch.acosh((-products).clamp_min(1)) / self._root
+        """Return the distances (N, M) of inner products (N, M), X_0 - cosh(sqrt(c) d)."""
+        t = (self._hyperboloid(queries)[0] - products).clamp_min(0)
+        return torch.log1p(t + safe_sqrt(t * (t + 2))) / self._root
 
     def _room(self, points: Tensor) -> Tensor:
         return 1 - self.curvature * points.square().sum(1, keepdim=True)
 
-    def _hyperboloid(self, points: Tensor, sign: int) -> Tensor:
+    def _hyperboloid(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Return X_0 - 1 (N, 1), which may be tiny, and X_1 (N, d)."""
         room = self._room(points)
-        return torch.cat([sign * (2 - room) / room, 2 * self._root * points / room], 1)
+        squares = points.square().sum(1, keepdim=True)
+        return 2 * self.curvature * squares / room, 2 * self._root * points / room
 
 
 _FARTHEST = 6.0  # of sqrt(c) |u|; 1 - tanh is then 1e-5, and at 9 it is 0 in float32
 _SMALL = 1e-4
+_LEAST = 1e-6  # of curvature and clip

@@ -30,8 +30,8 @@ status 1: where a positive is far behind a negative, the value is capped in floa
 gradient is not that of the formula.
 
 Some checks apply to some losses only. What a loss declares about itself decides which:
-[CONTRIBUTING](../CONTRIBUTING.md) lists what it can declare. Miners, samplers, backbones and data
-sets have [checks of their own](#other-components). In pytest,
+[CONTRIBUTING](../CONTRIBUTING.md) lists what it can declare. Miners, samplers, backbones, data
+sets and spaces have [checks of their own](#other-components). In pytest,
 `zoo.checks.parametrize_with_checks` makes a test of each check.
 
 | check | what it requires of a loss |
@@ -48,6 +48,7 @@ zoo check samplers m_per_class classes=4 per_class=2
 zoo check miners semihard
 zoo check backbones convnet
 zoo check datasets glyphs
+zoo check spaces hyperbolic curvature=0.5
 ```
 
 Write a class of your own as `module:Class`, as for losses. In Python, the same is

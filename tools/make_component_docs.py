@@ -1,4 +1,4 @@
-"""Write docs/components.md, the page of miners, samplers, backbones and data sets.
+"""Write docs/components.md, the page of all components but losses.
 
     python tools/make_component_docs.py [--check]
 
@@ -14,7 +14,7 @@ from zoo import registry
 from zoo.config import loading
 
 PAGE = ROOT / "docs" / "components.md"
-OPENING = """# Miners, samplers, backbones, data sets
+OPENING = """# Miners, samplers, backbones, data sets, spaces
 
 Made by `python tools/make_component_docs.py` from the classes; do not edit. In a config, give the
 name and the arguments beside it: `sampler: {name: m_per_class, classes: 12, per_class: 5}`. For
@@ -35,6 +35,11 @@ INTRODUCTIONS: dict[registry.Kind, tuple[str, str]] = {
     "datasets": (
         "Data sets",
         "Images and their labels. [Data sets](data.md) explains how to get and verify them.",
+    ),
+    "spaces": (
+        "Spaces",
+        "A space has the distance by which images are compared instead of the cosine:\n"
+        "`model: {space: hyperbolic}`. [Hooks](hooks.md#another-space) has one of your own.",
     ),
 }
 

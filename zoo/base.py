@@ -315,23 +315,23 @@ class Space(Protocol):
     """
 
     def points(self, embeddings: Tensor) -> Tensor:
-        """Return the points (N, d) of raw embeddings (N, d), with a graph."""
+        """Return the points (N, k) of raw embeddings (N, d), with a graph; k may differ from d."""
         ...
 
     def distances(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the distances (N, M) of points (N, d) and (M, d), with a graph, for losses."""
+        """Return the distances (N, M) of points (N, k) and (M, k), with a graph, for losses."""
         ...
 
     def query_vectors(self, points: Tensor) -> Tensor:
-        """Return vectors (N, k) of queries, in the type of the points."""
+        """Return vectors (N, m) of queries, in the type of the points."""
         ...
 
     def gallery_vectors(self, points: Tensor) -> Tensor:
-        """Return vectors (M, k): the larger an inner product with a query's, the nearer."""
+        """Return vectors (M, m): the larger an inner product with a query's, the nearer."""
         ...
 
     def distances_of(self, products: Tensor, queries: Tensor) -> Tensor:
-        """Return the distances (N, M) that inner products (N, M) with queries (N, d) stand for."""
+        """Return the distances (N, M) of inner products (N, M); queries are the points (N, k)."""
         ...
 
 

@@ -59,9 +59,9 @@ def test_from_the_origin_the_distance_is_twice_the_tangent_vector():
 
 
 def test_with_little_curvature_it_is_twice_the_euclidean_distance():
-    flat = zoo.build("spaces", "hyperbolic", curvature=1e-8, clip=None)
+    flat = zoo.build("spaces", "hyperbolic", curvature=1e-6, clip=None)
     torch.testing.assert_close(
-        flat.distances(flat.points(X), flat.points(X)), 2 * torch.cdist(X, X), rtol=1e-6, atol=1e-6
+        flat.distances(flat.points(X), flat.points(X)), 2 * torch.cdist(X, X), rtol=1e-4, atol=1e-6
     )
 
 
@@ -108,7 +108,9 @@ def test_far_embeddings_stay_within_the_ball():
 
 
 @pytest.mark.parametrize("argument", ["curvature", "clip"])
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf])
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e-7, 1e7, math.inf, math.nan])
 def test_arguments_are_checked(argument, value):
-    with pytest.raises(UserError, match=f"{argument} must be positive"):
+    with pytest.raises(
+        UserError, match=f"{argument} must be from 1e-06 to 1e+06".replace("+", r"\+")
+    ):
         zoo.build("spaces", "hyperbolic", **{argument: value})

@@ -1,4 +1,4 @@
-"""A miner, sampler, backbone or data set under check: building it, reading what it declares."""
+"""A component other than a loss under check: building it, reading what it declares."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Part:
     Args:
         component: a name of the registry, ``pml.<ClassName>``, ``"module:Class"``, a class, or a
             function that returns the component.
-        kind: "miners", "samplers", "backbones" or "datasets".
+        kind: "miners", "samplers", "backbones", "datasets" or "spaces".
         arguments: for the constructor, without those that the run supplies.
 
     Raises:

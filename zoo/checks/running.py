@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from zoo.checks import backbones, datasets, miners, samplers
+from zoo.checks import backbones, datasets, miners, samplers, spaces
 from zoo.checks.losses import numbers, rows, symmetry, use
 from zoo.checks.outcomes import Check, Record, Report, applies, parametrize
 from zoo.checks.outcomes import records as _records
@@ -36,6 +36,7 @@ CHECKS_OF: Mapping[Kind, tuple[Check, ...]] = {
     "samplers": _checks_in(samplers),
     "backbones": _checks_in(backbones),
     "datasets": _checks_in(datasets),
+    "spaces": _checks_in(spaces),
 }
 """All checks of each kind of component."""
 
@@ -62,7 +63,7 @@ def run(
         loss: a loss, as :class:`Subject` takes it; or another component, as :class:`Part` does.
         arguments: for its constructor.
         only: names of checks.
-        kind: "losses", "miners", "samplers", "backbones" or "datasets".
+        kind: "losses", "miners", "samplers", "backbones", "datasets" or "spaces".
 
     Raises:
         UserError: if there is no such component or check, or the arguments do not fit.

@@ -191,9 +191,10 @@ def _in_space(
     """Return the vectors by which queries and gallery are compared in a space, with the labels."""
     (queries, classes), (gallery, gallery_classes) = given[0], given[-1]
     queries, gallery = (space.points(vectors.double()) for vectors in (queries, gallery))
-    longest = max(ranks.gather_lengths(spaces.longest_of(gallery, space)))
-    of_gallery = spaces.as_gallery(gallery, space, longest)
-    return [(spaces.as_queries(queries, space), classes), (of_gallery, gallery_classes)]
+    of_queries, of_gallery = spaces.in_frame(
+        queries, gallery, space, ranks.sum, lambda length: max(ranks.gather_lengths(length))
+    )
+    return [(of_queries, classes), (of_gallery, gallery_classes)]
 
 
 class _Side:

@@ -23,6 +23,7 @@ _TUPLE = (
 )
 _BATCH = "a sampler gives lists of whole numbers, the indices of images"
 _LEVELS = "a backbone gives a tuple of feature maps, one for each of its feature_dims"
+_OF_A_SPACE = ("points", "distances", "query_vectors", "gallery_vectors", "distances_of")
 _ITEM = "a data set gives (PIL image of mode RGB or L, label)"
 
 
@@ -179,6 +180,23 @@ def levels(given: Any, dims: Sequence[int]) -> str | None:
 
 
 # ---- data sets
+
+
+def space(given: Any) -> str | None:
+    """Return which method a space lacks."""
+    missing = [name for name in _OF_A_SPACE if not callable(getattr(given, name, None))]
+    if missing:
+        return f"has no method {missing[0]}; a space has {', '.join(_OF_A_SPACE)}"
+    return None
+
+
+def points(given: Any, count: int) -> str | None:
+    """Return what is wrong with the points of some embeddings."""
+    if not isinstance(given, Tensor) or not given.is_floating_point() or given.ndim != 2:
+        return f"gave {kind_of(given)} as points; they are a tensor of floats (N, k)"
+    if len(given) != count or not given.shape[1]:
+        return f"gave points of shape {tuple(given.shape)} for {counted(count, 'embedding')}"
+    return None
 
 
 def dataset(given: Any) -> str | None:

@@ -56,7 +56,8 @@ class Trained:
         embedder: the network, in evaluation mode.
         device: where it computes.
         requested: the device as it was asked for, which may be ``auto``.
-        embedding_size: d, the number of values in an embedding.
+        embedding_size: d, the number of values in what it gives for an image: an embedding, or a
+            point of the space.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Trained:
         self.requested = requested
         self.folder, self.config, self.embedder = folder, config, embedder.eval()
         self.device = next(embedder.buffers()).device
-        self.embedding_size = embedder.embedding_size
+        self.embedding_size = embedder.search_size
         self.space = embedder.space
 
     def __repr__(self) -> str:
@@ -205,7 +206,9 @@ class Trained:
         self._check_same(plain)
         (dataset,) = splits.decoded(self.config, [plain], reporter)
         key = f"{dataset.fingerprint()} {self.network_digest()}"
-        kept = _read(self.folder.path / EMBEDDINGS, key, (len(dataset), self.embedding_size))
+        kept = _read(
+            self.folder.path / EMBEDDINGS, key, (len(dataset), self.embedder.embedding_size)
+        )
         labels = np.asarray(dataset.labels, np.int64)
         if kept is None:
             if processes > 1:
@@ -249,7 +252,7 @@ class Trained:
         total = -(-(stop - start) // size)
         with torch.inference_mode():
             tracked = reporter.track(batches, total, "embedding")
-            nothing = torch.empty(0, self.embedding_size, device=self.device)
+            nothing = torch.empty(0, self.embedder.embedding_size, device=self.device)
             found = torch.cat([nothing, *(self._as_searched(images) for images in tracked)])
         files.check_finite(self.folder.path, found.cpu().numpy(), "image {}".format)
         return found

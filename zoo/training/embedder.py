@@ -101,6 +101,7 @@ class Embedder(nn.Module):
         level_names: the backbone's ``level_names``, else "1", "2", ...
         level_sizes: the size of each level's embedding.
         embedding_size: their sum.
+        search_size: the numbers of what a search compares, see :meth:`points`.
 
     Raises:
         UserError: the backbone is not valid; an argument has an unknown value; later, the backbone
@@ -144,6 +145,9 @@ class Embedder(nn.Module):
                 "compared by cosines; set model.space=null"
             )
         self.space = space
+        self.search_size = self.embedding_size
+        if space is not None:
+            self.search_size = _size_of_points(space, self.embedding_size)
         self.pooling = pooling
         self.freeze = freeze
         self.name = name or type(backbone).__name__
@@ -177,7 +181,7 @@ class Embedder(nn.Module):
         return tuple(torch.split(embeddings, self.level_sizes, dim=1))
 
     def points(self, embeddings: Tensor) -> Tensor:
-        """Return what a search compares, (N, d): embeddings of length 1, or points of the space."""
+        """Return what a search compares, (N, k): embeddings of length 1, or points of the space."""
         return F.normalize(embeddings) if self.space is None else self.space.points(embeddings)
 
     def combined(self, embeddings: Tensor) -> Tensor:
@@ -271,6 +275,19 @@ def _head(features: int, embedding_size: int | None) -> nn.Module:
     nn.init.orthogonal_(head.weight, gain=max(1.0, features / embedding_size) ** 0.5)
     nn.init.zeros_(head.bias)
     return head
+
+
+def _size_of_points(space: Space, embedding_size: int) -> int:
+    """Return the numbers of a point of a space, which is tried."""
+    name = type(space).__name__
+    fault = contracts.space(space)
+    if not fault:
+        with blaming(f"{name}.points()"), torch.no_grad():
+            points = space.points(torch.ones(2, embedding_size))
+        fault = contracts.points(points, 2)
+    if fault:
+        raise UserError(f"{name} {fault}")
+    return points.shape[1]
 
 
 def _check_choice(argument: str, value: str, choices: Any) -> None:
