@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from zoo.errors import UserError
 
+from ._inner import require_any_size
+
 MIXES = "a rotation of the whole embedding mixes the parts of it that belong to different learners"
 
 
@@ -65,4 +67,6 @@ def losses_of(loss: nn.Module, level_sizes: Sequence[int]) -> nn.ModuleList:
             f"cut into levels of {', '.join(map(str, level_sizes))}; give a loss without weights, "
             "or, in Python, one that was built for the size of a level"
         )
+    if len(level_sizes) > 1:
+        require_any_size(loss, level_sizes, "a loss of several levels")
     return nn.ModuleList(copy.deepcopy(loss) if i else loss for i in range(len(level_sizes)))

@@ -119,10 +119,12 @@ class CrossBatchMemoryLoss(ImageLoss):
         Raises:
             UserError: says so.
         """
-        if batch_size >= self.memory_size:
+        rows = len(self.memory)
+        if batch_size >= rows:
+            less = rows < self.memory_size
+            advice = "all there are, so make batches smaller" if less else "make memory_size larger"
             raise UserError(
-                f"a memory of {self.memory_size} is not larger than a batch of {batch_size} "
-                "images; make memory_size larger"
+                f"a memory of {rows} images is not larger than a batch of {batch_size}; {advice}"
             )
 
     def value(
@@ -166,21 +168,27 @@ class CrossBatchMemoryLoss(ImageLoss):
     @torch.no_grad()
     def _store(self, x: Tensor, labels: Tensor, rows: Tensor) -> None:
         x, labels = x[-len(rows) :].to(self.memory.dtype), labels[-len(rows) :]
-        ids = torch.full_like(labels, -1)
         age = self.stored + torch.arange(len(rows), device=rows.device)
+        new = [x, labels, torch.full_like(labels, -1), age]
         if self.ids is not None:
             ids = self.ids[-len(rows) :]
             known = ids[:, None] == self.memory_ids
-            old = self.memory[known.to(torch.uint8).argmax(1)]
-            x = x.lerp(old, self.momentum * known.any(1, keepdim=True).to(x.dtype))
-            is_copy = (ids[:, None] == ids).tril(-1).any(1)  # of an image that is there already
-            ids, age = ids.masked_fill(is_copy, -1), age.masked_fill(is_copy, _EMPTY)
-        self.memory.index_copy_(0, rows, x)
-        self.memory_labels.index_copy_(0, rows, labels)
-        self.memory_ids.index_copy_(0, rows, ids)
-        self.age.index_copy_(0, rows, age)
+            before = self.memory[known.to(torch.uint8).argmax(1)]
+            x = x.lerp(before, self.momentum * known.any(1, keepdim=True).to(x.dtype))
+            # Copies of an image come last, to the oldest rows, and leave these as they are.
+            is_copy = (ids[:, None] == ids).tril(-1).any(1)
+            order = is_copy.to(torch.uint8).argsort(stable=True)
+            new = [
+                torch.where(is_copy[order].view(-1, *[1] * (part.ndim - 1)), old[rows], part[order])
+                for part, old in zip((x, labels, ids, age), self._buffers_of_rows(), strict=True)
+            ]
+        for buffer, part in zip(self._buffers_of_rows(), new, strict=True):
+            buffer.index_copy_(0, rows, part)
         self.calls += 1
         self.stored += len(rows)
+
+    def _buffers_of_rows(self) -> tuple[Tensor, ...]:
+        return self.memory, self.memory_labels, self.memory_ids, self.age
 
     def get_extra_state(self) -> dict[str, int]:
         """Return the numbers of calls and of embeddings so far."""

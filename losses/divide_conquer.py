@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from zoo.errors import UserError
 
 from ._images import ImageLoss, require_ids
+from ._inner import require_any_size
 from ._shared import unit
 from .margin import MarginLoss
 
@@ -97,7 +98,9 @@ class DivideConquerLoss(ImageLoss):
         loss = MarginLoss() if loss is None else loss
         kind = getattr(loss, "kind", "")
         if kind in ("proxy", "classifier"):
-            raise UserError(f"{type(loss).__name__} has weights for classes; choose another loss")
+            inner = type(loss).__name__
+            raise UserError(f"divide_conquer: {inner} has weights for classes; choose another loss")
+        require_any_size(loss, level_sizes, "divide_conquer")
         # As the loss says; those of PML, which say nothing, take mined pairs.
         self.mined = getattr(loss, "mined", True)  # type: ignore[misc]
         self.normalises = getattr(loss, "normalises", False)  # type: ignore[misc]

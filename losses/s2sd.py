@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from zoo.errors import UserError
 
+from ._inner import require_any_size
 from ._levels import MIXES, OfLevels
 from ._networks import apply, perceptron
 from ._require import require_not_negative, require_positive
@@ -97,6 +98,7 @@ class S2SDLoss(OfLevels, Loss):
             )
         if not targets or min(targets) < 1:
             raise UserError(f"targets must be one or more sizes of at least 1, not {list(targets)}")
+        require_any_size(self.loss, targets, "s2sd")
         features = self.level_sizes[-1]
         self.targets = nn.ModuleList(perceptron(features, size, size) for size in targets)
         self.weight = weight

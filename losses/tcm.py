@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from zoo.errors import UserError
 
+from ._images import ImageLoss
+from ._inner import takes_image_ids
 from ._require import require_not_negative
-from ._shared import AnchorLoss, Loss, Masks, Mean, unit
+from ._shared import AnchorLoss, Masks, Mean, unit
 
 
-class TCMLoss(Loss):
+class TCMLoss(ImageLoss):
     """Add to a loss that positives are above one cosine, and negatives below another, for all.
 
     With S the cosines of the positive and negative pairs of the batch::
@@ -51,6 +53,8 @@ class TCMLoss(Loss):
     cost = "N²"  # and that of the loss
     sampler = "m_per_class"
     normalises = False  # the loss may not
+    gallery = True
+    mined = True
     check_arguments: ClassVar[Mapping[str, Any]] = {"loss": "contrastive"}
 
     def __init__(
@@ -82,7 +86,8 @@ class TCMLoss(Loss):
     ) -> Tensor:
         """Return the sum of the loss and the regulariser."""
         gallery = () if ref_emb is embeddings else (ref_emb, ref_labels)
-        of_loss: Tensor = self.loss(embeddings, labels, indices_tuple, *gallery)
+        ids = {"image_ids": self.ids} if takes_image_ids(self.loss) else {}
+        of_loss: Tensor = self.loss(embeddings, labels, indices_tuple, *gallery, **ids)
         margins = self.margins.value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         return of_loss + self.weight * margins
 

@@ -67,6 +67,8 @@ class AttentionEnsemble(nn.Module):
         self.learners = learners
         self.preprocess = inner.preprocess
         channels = inner.feature_dims[0]
+        if at == "":
+            raise UserError("abe: at must be the path of a module, or null for the last map")
         self.last = None if at else _Masked(nn.Identity(), channels, learners)
         if at:
             _insert(inner, at, learners)
@@ -117,6 +119,8 @@ def _insert(backbone: nn.Module, at: str, learners: int) -> None:
         known = ", ".join(name for name, _ in backbone.named_modules() if name)
         raise UserError(f"abe: the backbone has no module {at!r}; it has {known:.300}") from error
     parent, _, name = at.rpartition(".")
+    if isinstance(module, nn.ModuleList | nn.ModuleDict):
+        raise UserError(f"abe: {at!r} only holds modules; name one of them, such as {at}.0")
     channels = _channels(backbone, module, at)
     setattr(backbone.get_submodule(parent), name, _Masked(module, channels, learners))
 

@@ -78,10 +78,11 @@ class Memory:
         for row, label, image in zip(x, labels.tolist(), images, strict=True):
             if image is not None and image in old:
                 row = momentum * old[image] + (1 - momentum) * row
-            new.append(None if image in had else (row, label, image))
+            if image not in had:
+                new.append((row, label, image))
             had |= {image} - {None}
-        empty = [entry for entry in new if entry is None]
-        self.entries = [*empty, *left, *(entry for entry in new if entry is not None)]
+        stay = gone[len(new) :]  # copies of an image take no place
+        self.entries = [*stay, *left, *new]
 
 
 def expected(inner, x, labels, others, weight=1.0):
@@ -280,9 +281,27 @@ def test_impossible_arguments(arguments):
 
 
 def test_a_memory_that_a_batch_would_fill_is_refused():
-    with pytest.raises(UserError, match="a memory of 128 is not larger than a batch of 128 images"):
-        build("ice", memory_size=128).check_batch(128, 8)
-    build("ice", memory_size=129).check_batch(128, 8)
+    with pytest.raises(
+        UserError, match="a memory of 20 images is not larger than a batch of 20; ma"
+    ):
+        build("ice", memory_size=20).check_batch(20, 8)
+    build("ice", memory_size=21).check_batch(20, 8)
+    with pytest.raises(
+        UserError, match="of 30 images is not larger than a batch of 30; all there a"
+    ):
+        build("ice", memory_size=128).check_batch(30, 8)
+    build("ice", memory_size=128).check_batch(29, 8)
+
+
+def test_copies_do_not_empty_the_memory(derive):
+    """Where a memory for all images meets a sampler that repeats some, it is used to the end."""
+    loss = build("ice", memory_size=30)
+    for step in range(12):
+        x, labels, ids = batch_of(step, images=8)
+        x, labels, ids = (torch.cat([part, part[:4]]) for part in (x, labels, ids))
+        loss(x.float(), labels, image_ids=ids)
+    held = loss.memory_ids[loss.age >= 0]
+    assert len(held.unique()) == 30
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5])

@@ -26,6 +26,9 @@ START = r"a schedule changes the start of what it learns \(\w+\), which has no e
 FIXED = {
     ("a_bier", "hidden"): SHAPE,
     ("daml", "hidden"): SHAPE,
+    ("dreml", "seed"): "a schedule would change meta behind what was learned with it",
+    ("hyperspherical_prototypes", "seed"): "would change prototypes behind what was learned",
+    ("hyperspherical_prototypes", "steps"): "would change prototypes behind what was learned",
     ("dreml", "meta_classes"): "its schedules change nothing in it; give fixed values",
     ("dvml", "hidden"): SHAPE,
     ("hdml", "hidden"): SHAPE,

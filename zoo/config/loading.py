@@ -551,8 +551,11 @@ def _other_space(data: dict[str, Any]) -> Iterator[tuple[Keys, str]]:
         wanted = getattr(registry.load("losses", name), "spaces", ())
     except UserError:
         return
-    if wanted and space not in wanted:
-        message = f"{name} compares images in another space; set model.space={wanted[0]}"
+    if not isinstance(wanted, tuple | list) or not all(isinstance(one, str) for one in wanted):
+        message = f"{name} declares spaces = {wanted!r:.60}; it must be a tuple of their names"
+        yield ("loss",), message
+    elif wanted and space not in wanted:
+        message = f"{name} compares images in another space; set model.space={' or '.join(wanted)}"
         yield ("model", "space"), message
 
 

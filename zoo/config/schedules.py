@@ -51,6 +51,8 @@ class ArgumentSchedule(BaseModel):
     @model_validator(mode="after")
     def _agree(self) -> ArgumentSchedule:
         gradual = (self.since, self.until, self.shape)
+        if self.at == 1:
+            raise _contradiction("at 1 all iterations are done; give a smaller share, such as 0.8")
         if self.at is not None and gradual != (None, None, None):
             raise _contradiction("a jump (at) has no since, until or shape")
         if not (self.since or 0.0) < (1.0 if self.until is None else self.until):

@@ -514,6 +514,14 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
 
     It works on the unchecked data, so that these problems are reported together with all others.
     """
+    measures = dig(data, ("evaluate", "measures"))
+    named = measures if isinstance(measures, list) else []
+    clustering = [name for name in ("nmi", "ami") if name in named]
+    if clustering and dig(data, ("model", "space")) is not None:
+        message = (
+            f"{' and '.join(clustering)} cluster by cosines: leave out, or set model.space=null"
+        )
+        yield ("evaluate", "measures"), message
     iterations = dig(data, ("train", "iterations"))
     warmup = dig(data, ("schedule", "warmup"))
     if type(iterations) is not int or iterations < 0:

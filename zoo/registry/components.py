@@ -46,6 +46,7 @@ _FOLDERS = ("losses", "miners", "models", "datasets")
 _OWN = "metric-zoo"
 _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # magnitude of arguments of losses and miners
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?")
+_OF_FILES = ("backbones", "datasets")  # whose errors begin with a path
 _PML = pml.PREFIX
 _PML_NAME = "pytorch-metric-learning"
 # Sizes that the runtime supplies to losses, and a user may give.
@@ -214,9 +215,10 @@ def assemble(
         try:
             return target(**supplied, **whole, **bound)
         except (ValueError, AssertionError) as error:  # its own check
-            if isinstance(error, UserError) or not words_of(error):
+            if not words_of(error):
                 raise
-            raise UserError(f"{name}: {error}") from error
+            named = kind in _OF_FILES or str(error).startswith((name, target.__name__))
+            raise UserError(str(error) if named else f"{name}: {error}") from error
 
 
 def problems(

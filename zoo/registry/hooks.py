@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,27 @@ def of_epochs(*components: object) -> Iterator[Any]:
 
 def rows_of(embeddings: Tensor, ids: Sequence[int] | None = None) -> Tensor:
     """Return the embeddings of some images, or of all, out of those of all."""
-    return embeddings if ids is None else embeddings[list(ids)]
+    return embeddings if ids is None else embeddings[checked_ids(ids, len(embeddings))]
+
+
+def checked_ids(ids: Any, images: int) -> list[int]:
+    """Return the ids of training images that a hook asks the embeddings of.
+
+    Raises:
+        UserError: they are no whole numbers, or there is no such image.
+    """
+    given = np.asarray(ids.cpu() if isinstance(ids, Tensor) else ids)
+    if given.size == 0:
+        return []
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise UserError(f"embed takes ids (k,) of whole numbers, not {given.dtype} {given.shape}")
+    if given.min() < 0 or given.max() >= images:
+        raise UserError(
+            f"embed was asked for image {given.min() if given.min() < 0 else given.max()}; there "
+            f"are {images:,}, from 0"
+        )
+    found: list[int] = given.tolist()
+    return found
 
 
 def groups_of(given: Any, images: int, name: str) -> NDArray[np.int64]:
@@ -52,7 +72,7 @@ def parameter_groups(loss: nn.Module, name: str) -> list[tuple[list[nn.Parameter
         if declared is None:
             continue
         with blaming(f"parameter_groups of {name}"):
-            given = [(list(group["params"]), float(group["lr_multiplier"])) for group in declared()]
+            given = [_group(group, name) for group in declared()]
         for parameters, factor in given:
             _check_group(parameters, factor, own.keys() - factors.keys(), name)
             factors |= {id(p): factor for p in parameters}
@@ -62,10 +82,22 @@ def parameter_groups(loss: nn.Module, name: str) -> list[tuple[list[nn.Parameter
     return [(parameters, factor) for factor, parameters in found.items()]
 
 
+def _group(given: Any, name: str) -> tuple[list[nn.Parameter], float]:
+    if not isinstance(given, Mapping) or not given.keys() >= {"params", "lr_multiplier"}:
+        raise UserError(
+            f'{name}: parameter_groups gives {{"params": [...], "lr_multiplier": 0.1}}, not '
+            f"{given!r:.60}"
+        )
+    factor = given["lr_multiplier"]
+    if isinstance(factor, bool) or not isinstance(factor, int | float):
+        raise UserError(f"{name}: lr_multiplier must be a number, not {factor!r:.60}")
+    return list(given["params"]), float(factor)
+
+
 def _check_group(parameters: list[Any], factor: float, free: set[int], name: str) -> None:
     if not 0 <= factor < float("inf"):
         raise UserError(f"{name}: lr_multiplier must be 0 or more, not {factor}")
-    if any(id(p) not in free for p in parameters):
+    if any(id(p) not in free for p in parameters) or len({*map(id, parameters)}) < len(parameters):
         raise UserError(
             f"{name}: parameter_groups may only have trained parameters of the loss, each once"
         )

@@ -64,7 +64,7 @@ class Rehearsal(NamedTuple):
         for hooked in hooks.of_epochs(*components):
             with blaming(f"begin_epoch of {self.names[0]}, tried before training,"):
                 embed = partial(hooks.rows_of, self.embeddings(self.all_labels))
-                hooked.begin_epoch(0, self.all_labels, embed)
+                hooked.begin_epoch(0, self.all_labels.clone(), embed)
 
     def value(
         self, loss: nn.Module, miner: Any, x: Tensor, when: str

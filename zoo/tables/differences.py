@@ -12,6 +12,7 @@ from zoo.support.values import as_setting
 
 _IN_COLUMNS = {"dataset", "loss", "model.backbone", "model.embedding_size"}
 _PATHS = ("root", "weights")  # other differences show in the digest
+_MISSING_IF_NULL = {"evaluate": ("validation",), "model": ("slices", "space")}
 _OF_TRAINING = ("loss", "miner", "sampler", "optimizer", "schedule", "train")
 
 
@@ -74,8 +75,9 @@ def _own(leaves: Mapping[_Key, str], usual: Mapping[_Key, str | None]) -> list[s
 
 def _relevant(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings, without those of training if there was none."""
-    if isinstance(settings.get("evaluate"), Mapping):  # missing if no classes are held out
-        settings = {**settings, "evaluate": {"validation": None, **settings["evaluate"]}}
+    for section, keys in _MISSING_IF_NULL.items():
+        if isinstance(settings.get(section), Mapping):
+            settings = {**settings, section: dict.fromkeys(keys) | settings[section]}
     train = settings.get("train")
     if not isinstance(train, Mapping) or train.get("iterations") != 0:
         return dict(settings)

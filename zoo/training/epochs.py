@@ -43,7 +43,7 @@ class Epochs:
             what = f"begin_epoch of {name}"
             with blaming(f"{what} before iteration {iteration + 1}"):
                 embed = partial(self._embed, level)
-                given = module.begin_epoch(self._number, self._labels, embed)
+                given = module.begin_epoch(self._number, self._labels.clone(), embed)
             if given is not None:
                 self._regroup(given, what)
         assert self._experiment.sampler is not None
@@ -72,7 +72,8 @@ class Epochs:
 
     def _embed(self, level: int | None, ids: Sequence[int] | None = None) -> Tensor:
         """Return the embeddings of training images, or one level of them, without a graph."""
-        chosen = range(len(self._labels)) if ids is None else [int(i) for i in ids]
+        images = len(self._labels)
+        chosen = range(images) if ids is None else hooks.checked_ids(ids, images)
         embeddings = embed_some(self._experiment, chosen)
         return embeddings if level is None else self._experiment.embedder.levels(embeddings)[level]
 

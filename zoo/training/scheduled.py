@@ -118,6 +118,11 @@ class Scheduled:
                             f"{self._name}: a schedule changes the start of what it learns "
                             f"({where}), which has no effect later; give a fixed value"
                         )
+                    if a.numel() > 1 and attribute in module._buffers:
+                        raise UserError(
+                            f"{self._name}: a schedule would change {attribute} behind what was "
+                            "learned with it; give a fixed value"
+                        )
                     yield path, attribute
 
     def _made(self, arguments: dict[str, Any]) -> nn.Module:

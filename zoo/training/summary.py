@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import numpy as np
@@ -36,12 +37,22 @@ def introduce(experiment: Experiment, reporter: Reporter) -> None:
     count = sum(p.numel() for p in embedder.parameters()) / 1e6
     size = embedder.embedding_size
     reporter.say(f"model    {config.model.backbone.name}, {size}-d, {count:.2f} M parameters")
+    if config.model.space is not None:
+        reporter.say(f"space    {_in_words(config.model.space)}{_of_loss(experiment)}")
     for what, spec in _of_training(config):
         reporter.say(f"{what:<8} {spec}")
     reporter.say(f"seed     {config.seed}")
     device = f"{environment.device_name(experiment.device)}, {experiment.precision}"
     several = f"{experiment.ranks.size} processes, each on " if experiment.ranks.size > 1 else ""
     reporter.say(f"device   {several}{device}")
+
+
+def _of_loss(experiment: Experiment) -> str:
+    """Return a note if the loss does not know the space in which images are compared."""
+    given = "space" in inspect.signature(type(experiment.loss).__init__).parameters
+    if experiment.config.loss is None or experiment.loss is None or given:
+        return ""
+    return f"; {experiment.config.loss.name} does not use it"
 
 
 def _of_training(config: Config) -> Iterator[tuple[str, str]]:

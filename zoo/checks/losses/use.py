@@ -262,11 +262,27 @@ def _step(subject: Subject, loss: nn.Module, batch: TrialBatch) -> None:
 
 
 def _plain_tensors(loss: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors that are plain attributes of a loss, with the path to each."""
+    """Yield the tensors that are plain attributes of a loss and not saved, with their paths."""
     for path, module in loss.named_modules():
+        saved = {id(tensor) for tensor in _tensors(_extra_state(module))}
         for name, value in vars(module).items():
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and id(value) not in saved:
                 yield ".".join(filter(None, (path, name))), value
+
+
+def _extra_state(module: nn.Module) -> Any:
+    """Return what a module saves beside its parameters and buffers."""
+    has_one = type(module).get_extra_state is not nn.Module.get_extra_state
+    return module.get_extra_state() if has_one else None
+
+
+def _tensors(data: Any) -> Iterator[Tensor]:
+    """Yield the tensors in plain data."""
+    if isinstance(data, Tensor):
+        yield data
+    elif isinstance(data, dict | list | tuple):
+        for item in data.values() if isinstance(data, dict) else data:
+            yield from _tensors(item)
 
 
 def _noisy_images() -> tuple[Tensor, Tensor]:
