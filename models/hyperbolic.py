@@ -24,8 +24,8 @@ class HyperbolicSpace:
         d(x, y) = arcosh(1 + 2 c |x - y|^2 / ((1 - c |x|^2) (1 - c |y|^2))) / sqrt(c)
 
     For a small c it is twice the Euclidean distance. Search uses the hyperboloid: with
-    X = (1 + c |x|^2, 2 sqrt(c) x) / (1 - c |x|^2), the product -X_0 (Y_0 - 1) + X_1 . Y_1 of a query
-    and an item is X_0 - cosh(sqrt(c) d).
+    X = (1 + c |x|^2, 2 sqrt(c) x) / (1 - c |x|^2), the product -X_0 (Y_0 - 1) + X_1 . Y_1 of a
+    query and an item is X_0 - cosh(sqrt(c) d).
 
     Whatever ``clip`` is, embeddings are not longer than 6 / sqrt(c): beyond, float32 cannot tell a
     point from the edge, from where all distances are infinite.
