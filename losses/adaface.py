@@ -50,7 +50,9 @@ class AdaFaceLoss(CosineWeights):
         scale: s; 64 in the paper.
         margin: m; 0.4 in the paper. It is in radians for the angle and in units of cosine.
         concentration: h; 0.333 in the authors' code.
-        rate: the share of a batch in the moving averages; 0.01 keeps 0.99 of the old ones.
+        rate: the share of a batch in the moving averages. 0.01, which keeps 0.99 of the old ones,
+            is that of the authors' training script; the default of their class, 1.0, which keeps
+            nothing, has no source in the paper.
 
     Shape:
         embeddings (N, d), labels (N,) from 0 to C - 1; returns a scalar, 0 if there is only

@@ -37,6 +37,8 @@ class HISTLoss(Loss):
         h   = leaky ReLU of (batch norm of G (x A + a)),   z = G (h B + b)
         L   = L_D + weight (mean of -log( exp(z_y) / sum_c exp(z_c) ))
 
+    A (d, hidden) and B (hidden, C) are learned matrices, a and b learned biases.
+
     Differs from the paper in:
         * the normalisation of h uses the statistics of the batch also after ``eval()``.
 

@@ -23,6 +23,9 @@ class HypViTLoss(SpaceLoss):
 
         L = mean of l_ij over the ordered positive pairs whose anchor has a negative
 
+    A run needs ``model.space=hyperbolic``, which ``hyp_vit_glyphs`` and ``hyp_vit_folder`` set;
+    without a space the loss is refused.
+
     Differs from the paper in:
         * the batch. The paper has two images of a class in a batch for each l_ij, and with more it
           adds the losses of all pairs of columns; the sum in Eq. 6 then has one image of each other

@@ -45,8 +45,8 @@ class IntraBatchLoss(Loss):
         heads: of the attention; 2 in that config.
         dropout: of attention, messages and linear layers; 0.1 in that config.
         temperature: t; 0.2 in that config.
-        smoothing: the share of a label that is spread over all classes; 0.1 is usual, and the
-            authors' config does not state theirs.
+        smoothing: the share of a label that is spread over all classes. 0.1 is usual, but has no
+            source here: the authors' config does not state theirs.
         weight: of the images alone; 1 in that config.
 
     Shape:

@@ -24,6 +24,9 @@ class LorentzLoss(SpaceLoss):
 
     It is :class:`HypViTLoss` without a temperature, and with equal weight for each anchor.
 
+    A run needs ``model.space=hyperbolic``, which ``lorentz_glyphs`` and ``lorentz_folder`` set;
+    without a space the loss is refused.
+
     Differs from the paper in:
         * what is learned. The paper learns the points themselves by Riemannian gradient descent.
           A network's outputs are tangent vectors at the origin, which the space maps to points, so

@@ -29,8 +29,8 @@ class PotentialFieldLoss(Loss):
         other classes      +1/min(r, delta)^alpha      no force if farther than delta
 
     and the loss their sum over all ordered pairs of two points (Eq. 6), divided by the number of
-    images. Unlike in most losses, a pair of a class that is far apart hardly matters, as one of two
-    sub-populations or a wrong label may be.
+    images. Unlike in most losses, two points of a class that are far apart hardly attract each
+    other: they may be of two sub-populations of the class, or one of them may be labelled wrongly.
 
     Differs from the paper in:
         * units. Energies are in units of 1/delta^alpha, less the constant 1 of each pair of two

@@ -29,7 +29,7 @@ class ProxyGMLLoss(OfImages, Loss):
         L    = mean of -log( exp(S z_iy) / sum_c exp(S z_ic) ) + weight R
 
     The sum is over the classes that have a proxy in A_i: each image has a subgraph of its own. R,
-    which spreads the proxies, classifies them as images are, but by all proxies::
+    which spreads the proxies, classifies each of them, by all proxies and without the scale::
 
         R = mean over the proxies p, of class y, of
             -log( exp(p . q_y) / sum_c exp(p . q_c) ),   q_c = the sum of the proxies of class c
@@ -37,6 +37,8 @@ class ProxyGMLLoss(OfImages, Loss):
     Differs from the paper in:
         * k is at least 2 K. With fewer than 2 / ``ratio`` classes, the paper's number leaves few
           proxies of other classes or none, and then nothing is learned.
+        * f is normalised. This has no source that could be looked up: the authors' loss normalises
+          the proxies, and takes the embeddings as their network gives them.
 
     Args:
         num_classes: C, the classes of the training data.

@@ -13,18 +13,30 @@ from collections.abc import Collection
 from _pages import ROOT, fenced, keep
 
 from zoo import registry
+from zoo.registry.calling import takes_image_ids
 from zoo.registry.source import plain
 
 PAGE = ROOT / "docs" / "losses.md"
+_ITEM = re.compile(r" {0,8}(?:\*|\d+\.) ")
 OPENING = """# Losses
 
 Made by `python tools/make_loss_docs.py` from the classes; do not edit. Kind: what a loss compares.
 Cost: of a step, with N images and K classes in a batch, d numbers in an embedding and C classes in
-the data set. Sampler: the one that makes the paper's batches. `zoo check NAME` checks a loss. Each
-loss has a config for characters and one for photographs in folders: `zoo run NAME_glyphs` and
+the data set. Classes: whether the loss is built for the number of classes, and its labels are from
+0 to C - 1. Sampler: the one that makes the paper's batches. "Asks for", in the section of a loss:
+what a run gives it besides embeddings and labels.
+
+`zoo check NAME` checks a loss. Not all checks apply to all losses: `check_gallery`, for example,
+does not apply where a gallery has no meaning. So the numbers of checks in `zoo list losses` differ.
+Each loss has a config for characters and one for photographs in folders: `zoo run NAME_glyphs` and
 `zoo run NAME_folder dataset.root=FOLDER`.
 
 """
+_PLACE = "hooks.md#"
+_IMAGES = f"[which images are in the batch]({_PLACE}which-images-are-in-the-batch)"
+_EPOCHS = f"[a look at the data between epochs]({_PLACE}a-look-at-the-data-between-epochs)"
+_PARTS = f"[the sizes of the parts of an embedding]({_PLACE}parts-of-an-embedding)"
+_SPACE = f"[a space]({_PLACE}another-space)"
 
 
 def page() -> str:
@@ -57,14 +69,37 @@ def section(kind: registry.Kind, name: str, given: Collection[str] = ()) -> str:
     text = markdown(text)
     for one in given:
         text = re.sub(rf"- `{one}`: .*\n(  .*\n)*", "", text)
-    return f"## {name}\n\n`{name}({arguments})`\n\n{text}\n"
+    asked = f"{asks_for(component)}\n\n" if kind == "losses" and asks_for(component) else ""
+    return f"## {name}\n\n`{name}({arguments})`\n\n{asked}{text}\n"
+
+
+def asks_for(loss: registry.Component) -> str:
+    """Return a sentence of what a loss is given besides embeddings and labels; may be empty."""
+    target = registry.load("losses", loss.name)
+    takes = {parameter.name for parameter in loss.parameters}
+    found = []
+    if takes_image_ids(target):
+        found.append(_IMAGES + (", and how many there are" if "num_images" in takes else ""))
+    elif "num_images" in takes:
+        found.append("the number of training images")
+    if hasattr(target, "begin_epoch"):
+        found.append(_EPOCHS)
+    if "level_sizes" in takes:
+        found.append(_PARTS)
+    if "space" in takes:
+        spaces = " or ".join(getattr(target, "spaces", ()))
+        found.append(_SPACE + (f" ({spaces})" if spaces else ""))
+    return f"Asks for: {'; '.join(found)}." if found else ""
 
 
 def markdown(text: str) -> str:
     """Return a docstring as Markdown, with titles and with arguments as a list."""
-    done, inside = [], False
+    done: list[str] = []
+    inside = False
     for line in fenced(plain(text)).splitlines():
         inside ^= line.startswith("```")
+        if not inside and done and done[-1].endswith(":") and _ITEM.match(line):
+            done.append("")  # without it, not every reader of Markdown sees a list
         done.append(line if inside else heading(line))
     return "\n".join(done)
 
@@ -76,10 +111,14 @@ def heading(line: str) -> str:
     item = re.fullmatch(r"    (\w+): (.*)", line)
     if item:
         return f"- `{item[1]}`: {item[2]}"
-    nested = re.fullmatch(r" {4,8}((?:\*|\d+\.) .*)", line)
-    return (
-        nested[1] if nested else re.sub(r"^ {4,12}", "  " if line.startswith(" " * 8) else "", line)
-    )
+    if _ITEM.match(line) and line.startswith("    "):
+        return line.lstrip()
+    words = line.lstrip()
+    indent = len(line) - len(words)
+    if indent < 4:
+        return line
+    # Of an item at 4 spaces, "* " or "1. ", the next lines are indented by 6 or 7.
+    return " " * ({6: 2, 7: 3}.get(indent, 2 if indent >= 8 else 0)) + words
 
 
 def main() -> None:

@@ -1,12 +1,15 @@
-"""A small loss for each hook of metric-zoo, and a space: patterns to start from, not methods."""
+"""A small loss for each hook of metric-zoo, samplers and a space: patterns to start from."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call
 
 
 def contrast(likeness, labels):
@@ -85,6 +88,72 @@ class NeighbourhoodLoss(nn.Module):
         return contrast(cosines(embeddings), labels)
 
 
+class FarPositivesSampler:
+    """Draw classes at random, and of each an image and those that are farthest from it."""
+
+    draws_late = True
+
+    def __init__(self, labels, embed, classes: int, per_class: int, seed: int = 0):
+        self.labels, self.embed, self.seed = np.asarray(labels), embed, seed
+        self.classes, self.per_class = classes, per_class
+        self.number = 0  # of the next batch
+
+    def __len__(self):
+        return max(1, len(self.labels) // (self.classes * self.per_class))
+
+    def __iter__(self):
+        while True:
+            rng = np.random.default_rng([self.seed, self.number])
+            batch = self.draw(self.pool(rng), rng)
+            self.number += 1
+            yield batch
+
+    def pool(self, rng):
+        """Return the images from which a batch is drawn."""
+        return np.arange(len(self.labels))
+
+    def draw(self, pool, rng):
+        batch = []
+        for label in rng.permutation(np.unique(self.labels[pool]))[: self.classes]:
+            some = rng.permutation(pool[self.labels[pool] == label])[: 2 * self.per_class]
+            f = self.embed(some.tolist())
+            f = f / np.linalg.norm(f, axis=1, keepdims=True)
+            farthest = 1 + np.argsort(f[1:] @ f[0], kind="stable")
+            chosen = some[[0, *farthest]]
+            batch += np.resize(chosen, self.per_class).tolist()  # repeats where there are few
+        return batch
+
+    def state_dict(self):
+        return {"number": self.number}
+
+    def load_state_dict(self, state):
+        self.number = state["number"]
+
+
+class FarPositivesInGroupsSampler(FarPositivesSampler):
+    """Draw each batch from one group of images, if the loss says which these are."""
+
+    groups = None
+
+    def regroup(self, groups):
+        self.groups = groups
+
+    def pool(self, rng):
+        everything = super().pool(rng)
+        if self.groups is None:
+            return everything
+        pool = everything[self.groups == rng.choice(self.groups)]
+        return pool if len(np.unique(self.labels[pool])) > 1 else everything  # needs negatives
+
+    def state_dict(self):
+        groups = None if self.groups is None else torch.from_numpy(self.groups)
+        return {**super().state_dict(), "groups": groups}
+
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
+        self.groups = None if state["groups"] is None else state["groups"].numpy()
+
+
 class DifferentLoss(nn.Module):
     """Let all parts of an embedding learn the same, in different ways."""
 
@@ -138,6 +207,35 @@ class CriticLoss(nn.Module):
         guess = self.critic(Reversed.apply(f)).squeeze(1)
         length = torch.log1p(embeddings.detach().norm(dim=1))
         return contrast(cosines(embeddings), labels) + 0.01 * F.smooth_l1_loss(guess, length)
+
+
+class RivalLoss(CriticLoss):
+    """Hide the length from the critic too, but give each of the two an objective of its own."""
+
+    expected_failures: ClassVar = {
+        "check_rotation": "the critic has weights for each axis",
+        "check_gradcheck": "the critic is trained for another objective than the embeddings",
+    }
+
+    def forward(self, embeddings, labels):
+        of_critic = self.error(embeddings.detach(), self.critic)
+        return self.of_embeddings(embeddings, labels) + of_critic - of_critic.detach()
+
+    def of_embeddings(self, embeddings, labels):
+        fixed = {name: p.detach() for name, p in self.critic.named_parameters()}
+        error = self.error(embeddings, partial(functional_call, self.critic, fixed))
+        return contrast(cosines(embeddings), labels) - error
+
+    def error(self, embeddings, critic):
+        x = embeddings.to(self.critic[0].weight.dtype)
+        guess = critic(F.normalize(x)).squeeze(1)
+        return 0.01 * F.smooth_l1_loss(guess, torch.log1p(x.detach().norm(dim=1)))
+
+    def reference_gradient(self, embeddings, labels):
+        self.double()
+        x = embeddings.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(self.of_embeddings(x, labels), x)
+        return gradient
 
 
 class HellingerSpace:

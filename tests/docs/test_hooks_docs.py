@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ from zoo.runs.folder import RunFolder
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/hooks"
 PAGE = (ROOT / "docs/hooks.md").read_text("utf-8")
-LOSSES = ["steady", "spread", "neighbourhood", "different", "critic", "hellinger"]
+LOSSES = ["steady", "spread", "neighbourhood", "different", "critic", "rival", "hellinger"]
+SAMPLERS = ["far_positives", "far_positives_in_groups"]
 SMALL = ["model.backbone.width=4", "model.embedding_size=16", "device=cpu"]
 TRAIN = "train={iterations: 4, checkpoint_every: 2, log_every: 1}"
 
@@ -45,23 +47,29 @@ def installed(hooked, monkeypatch):
         elif point := re.fullmatch(r'(\w+) = "hooked:(\w+)"', line):
             zoo.register(group, point[1])(getattr(hooked, point[2]))
             found.append((group, point[1]))
-    assert found == [*(("losses", name) for name in LOSSES), ("spaces", "hellinger")]
+    named = [("losses", name) for name in LOSSES] + [("samplers", name) for name in SAMPLERS]
+    assert found == [*named, ("spaces", "hellinger")]
 
 
 def settings(line):
-    """Return the settings of the command of the page that trains with a loss, made small."""
+    """Return the settings of a command of the page that trains, made small."""
     words = re.findall(r"'[^']*'|\S+", line)[3:]
     given = [word.strip("'") for word in words]
     smaller = {"model.slices=[32, 32, 64]": "model.slices=[4, 4, 8]"}
     return [smaller.get(word, word.replace("classes: 32", "classes: 8")) for word in given]
 
 
+LINES = [line for text in blocks("sh", PAGE) for line in text.splitlines()]
+OF_SAMPLERS = {
+    name: line for line in LINES for name in re.findall(r"sampler=\{name: (far_\w+),", line)
+}
 COMMANDS = {
-    name: f"zoo run ice_glyphs name={name}_glyphs loss={name}" for name in ("spread", "critic")
+    name: f"zoo run ice_glyphs name={name}_glyphs loss={name}"
+    for name in ("spread", "critic", "rival")
 } | {
     name: line
-    for text in blocks("sh", PAGE)
-    for line in text.splitlines()
+    for line in LINES
+    if line not in OF_SAMPLERS.values()
     for name in re.findall(r"^zoo run ice_glyphs name=\w+ loss=(\w+)", line)
 }
 
@@ -69,7 +77,7 @@ COMMANDS = {
 def test_the_page_shows_the_code_of_the_example():
     source = (EXAMPLE / "hooked.py").read_text("utf-8")
     shown = blocks("python", PAGE)
-    assert len(shown) == 7
+    assert len(shown) == 10
     assert all(code in source for code in shown)
 
 
@@ -104,6 +112,47 @@ def test_each_passes_the_checks(name):
     assert report.ok, str(report.failures)
 
 
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_each_sampler_passes_the_checks(name):
+    line = "zoo check samplers far_positives classes=4 per_class=3"
+    assert line in LINES
+    report = zoo.checks.run(name, {"classes": 4, "per_class": 3}, kind="samplers")
+    assert report.ok, str(report.failures)
+
+
+def test_the_space_passes_the_checks():
+    assert "zoo check spaces hellinger" in LINES
+    report = zoo.checks.run("hellinger", kind="spaces")
+    assert report.ok, str(report.failures)
+
+
+def test_both_checks_use_the_reference_gradient(hooked):
+    """Without it they fail, here for a critic that matters as much as the rest."""
+
+    class Declaring(hooked.RivalLoss):
+        def error(self, embeddings, critic):
+            return 100 * super().error(embeddings, critic)
+
+    class Bare(Declaring):
+        reference_gradient = None
+        expected_failures: ClassVar = {}
+
+    checked = ["check_gradcheck", "check_float32"]
+    assert [r.outcome for r in zoo.checks.run(Bare, only=checked).records] == ["failed"] * 2
+    outcomes = [r.outcome for r in zoo.checks.run(Declaring, only=checked).records]
+    assert outcomes == ["expected failure", "passed"]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_each_sampler_is_trained_with(name, few_glyphs, tmp_path):
+    more = [*SMALL, TRAIN, f"output={tmp_path}", *settings(OF_SAMPLERS[name])]
+    result = runner.run(load("ice_glyphs", more), reporter=Reporter(quiet=True))
+    state = RunFolder(tmp_path / result["run"]).load_checkpoint()["sampler"]
+    assert state["number"] == 4
+    if name == "far_positives_in_groups":
+        assert len(state["groups"].unique()) > 1
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_each_trains_and_learns_something(name, few_glyphs, tmp_path, hooked):
     assert COMMANDS.keys() == set(LOSSES)
@@ -119,6 +168,6 @@ def test_each_trains_and_learns_something(name, few_glyphs, tmp_path, hooked):
         assert state["last"].any()
     if name == "spread":
         assert len(state["spread"].unique()) > 1
-    if name == "critic":
+    if name in ("critic", "rival"):
         torch.manual_seed(0)
         assert not torch.equal(state["critic.0.weight"], hooked.CriticLoss(16).critic[0].weight)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     "names",
     nargs=-1,
     metavar="[KIND] [NAME]... [KEY=VALUE]...",
-    help="A kind (losses by default; or miners, samplers, backbones, datasets, spaces), then names "
-    "from `zoo list`, pml.<ClassName> or module:Class. With one name, its arguments, such as scale=32.",
+    help="A kind (losses by default, or miners, samplers, backbones, datasets, spaces), then names "
+    "from `zoo list`, pml.<ClassName> or module:Class. With one name, its arguments, such as "
+    "scale=32.",
 )
 @click.option(
     "-a",

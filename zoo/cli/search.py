@@ -126,7 +126,8 @@ def search(
 ) -> None:
     """Find the images of an index that are most similar to query images.
 
-    A query that is in the index comes first, with cosine 1, unless --exclude-self is given.
+    Similar is what has a large cosine, or a small distance if the run has a model.space. A query
+    that is in the index comes first, with cosine 1 or distance 0, unless --exclude-self is given.
 
     Examples: [cyan]zoo search index query.jpg[/],
     [cyan]zoo search index a.jpg b.jpg -k 5 --sheet sheet.png[/]
