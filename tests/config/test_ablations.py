@@ -54,4 +54,6 @@ def test_an_ablation_ends_in_its_table(name, photographs, tmp_path):
 def test_there_are_those_of_the_paper_and_small_ones():
     kinds = ("scale", "batch_content", "batch_size", "embedding_size")
     wanted = {f"ablation/{kind}_{data}" for kind in kinds for data in ("sop", "glyphs")}
-    assert set(ABLATIONS) == wanted | {"ablation/gradient_glyphs"}  # of which the paper says nothing
+    assert set(ABLATIONS) == wanted | {
+        "ablation/gradient_glyphs"
+    }  # of which the paper says nothing
