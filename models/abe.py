@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import UserError
+from zoo.errors import FAILURES, UserError, words_of
 
 _SIDE = 224  # pixels of the image that shows how many channels a map has
 
@@ -119,21 +119,31 @@ def _insert(backbone: nn.Module, at: str, learners: int) -> None:
         known = ", ".join(name for name, _ in backbone.named_modules() if name)
         raise UserError(f"abe: the backbone has no module {at!r}; it has {known:.300}") from error
     parent, _, name = at.rpartition(".")
-    if isinstance(module, nn.ModuleList | nn.ModuleDict):
-        raise UserError(f"abe: {at!r} only holds modules; name one of them, such as {at}.0")
     channels = _channels(backbone, module, at)
     setattr(backbone.get_submodule(parent), name, _Masked(module, channels, learners))
+    try:
+        _try(backbone)
+    except FAILURES as error:
+        raise UserError(
+            f"abe: the backbone cannot do with a mask on {at!r} ({words_of(error)}); name a module "
+            f"that it calls, such as {at}.0"
+        ) from error
+
+
+def _try(backbone: Any) -> None:
+    """Pass an image through."""
+    planes = 1 if backbone.preprocess.channels == "L" else 3
+    training = backbone.training
+    with torch.no_grad():
+        backbone.eval()(torch.zeros(1, planes, _SIDE, _SIDE))
+    backbone.train(training)
 
 
 def _channels(backbone: Any, module: nn.Module, at: str) -> int:
     """Return how many channels the map of a module has, by passing an image through."""
     seen: list[Any] = []
     handle = module.register_forward_hook(lambda _, __, output: seen.append(output))
-    planes = 1 if backbone.preprocess.channels == "L" else 3
-    training = backbone.training
-    with torch.no_grad():
-        backbone.eval()(torch.zeros(1, planes, _SIDE, _SIDE))
-    backbone.train(training)
+    _try(backbone)
     handle.remove()
     if len(seen) != 1 or not isinstance(seen[0], Tensor) or seen[0].ndim != 4:
         raise UserError(f"abe: the module {at!r} does not give one feature map (N, C, H, W)")

@@ -240,6 +240,23 @@ class PlainTensor(SoundLoss):
         self.weight = torch.ones(1)
 
 
+def test_a_tensor_of_the_extra_state_is_saved():
+    class Remembers(SoundLoss):
+        def __init__(self):
+            super().__init__()
+            self.seen = [torch.ones(1)]
+            self.last = self.seen[0]
+
+        def get_extra_state(self):
+            return {"seen": self.seen}
+
+        def set_extra_state(self, state):
+            self.seen = state["seen"]
+            self.last = self.seen[0]
+
+    assert running.run(Remembers, only=["check_moves"]).ok
+
+
 @mutant("check_determinism", "the same call gives .* and .*\n1 image:")
 class Draws(SoundLoss):
     def more(self, value, x, labels, cosine):

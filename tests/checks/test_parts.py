@@ -1,4 +1,4 @@
-"""Checks of miners, samplers, backbones and data sets: ours pass; each check finds its fault."""
+"""Checks of components other than losses: ours pass; each check finds its fault."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ def assert_passes(part):
 
 @checks.parametrize_with_checks(names("miners"), kind="miners")
 def test_miners(component, check):
+    check(component)
+
+
+@checks.parametrize_with_checks(names("spaces"), kind="spaces")
+def test_spaces(component, check):
     check(component)
 
 
@@ -346,7 +351,66 @@ class OtherInMemory(Data):
     images = torch.zeros(12, 3, 9, 9, dtype=torch.uint8)
 
 
+class Space:
+    """Euclidean, in twice as many coordinates."""
+
+    def points(self, embeddings):
+        return torch.cat([embeddings, 2 * embeddings], 1)
+
+    def distances(self, a, b):
+        squared = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+        fine = squared > 0
+        return torch.where(fine, torch.where(fine, squared, 1).sqrt(), 0)
+
+    def query_vectors(self, points):
+        return torch.cat([2 * points, -torch.ones_like(points[:, :1])], 1)
+
+    def gallery_vectors(self, points):
+        return torch.cat([points, points.square().sum(1, keepdim=True)], 1)
+
+    def distances_of(self, products, queries):
+        return (queries.square().sum(1, keepdim=True) - products).clamp_min(0).sqrt()
+
+
+class OfTheBatch(Space):
+    def points(self, embeddings):
+        return embeddings - embeddings.mean(0)
+
+
+class NotItself(Space):
+    def distances(self, a, b):
+        return (super().distances(a, b) - 1).abs()
+
+
+class OtherOrder(Space):
+    def query_vectors(self, points):
+        return torch.cat([points, -torch.ones_like(points[:, :1])], 1)
+
+
+class OtherDistances(Space):
+    def distances_of(self, products, queries):
+        return 2 * super().distances_of(products, queries)
+
+
+class EndlessGradient(Space):
+    def distances(self, a, b):
+        return (a[:, None] - b).square().sum(2).sqrt()
+
+
+class Coarse(Space):
+    def distances(self, a, b):
+        return super().distances(a, b if b.dtype == torch.float64 else b.bfloat16().to(b))
+
+
 FAULTS = {
+    "spaces": {
+        OfTheBatch: "check_points",
+        NotItself: "check_distances",
+        OtherOrder: "check_order",
+        OtherDistances: "check_distances_of",
+        EndlessGradient: "check_gradient",
+        Coarse: "check_float32",
+    },
     "miners": {
         OnlyAnchors: "check_form",
         Swapped: "check_labels",
@@ -414,7 +478,8 @@ def test_every_check_has_a_fault_that_it_finds(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "sound"), [("miners", Miner), ("backbones", Backbone), ("datasets", Data)]
+    ("kind", "sound"),
+    [("miners", Miner), ("backbones", Backbone), ("datasets", Data), ("spaces", Space)],
 )
 def test_a_sound_one_passes(kind, sound):
     """What the faulty ones inherit has no fault."""

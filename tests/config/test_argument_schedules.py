@@ -89,6 +89,10 @@ def test_a_config_with_a_schedule_loads_as_it_was_saved(tmp_path):
             "{name: ice, scale: {from: 1, to: 1e12}}",
             "must be 0 or a number of magnitude 1e-12 to 1e9",
         ),
+        (
+            "{name: ice, scale: {from: 1, to: 4, at: 1}}",
+            "at 1 all iterations are done",
+        ),
         ("{name: ice, reweight: {from: true, to: false}}", "loss.reweight.from: must be a number"),
     ],
 )

@@ -740,3 +740,25 @@ def test_what_only_the_run_sets_is_not_suggested():
 def test_a_file_here_comes_before_a_shipped_one():
     write("configs/ice_glyphs.yaml", TABLE["ok.yaml"])
     assert load("configs/ice_glyphs.yaml").name == "fine"
+
+
+def test_clustering_is_by_cosines():
+    (line,) = complaints("ice_glyphs", "model.space=euclidean", "evaluate.measures=[map_at_r, nmi]")
+    assert line.endswith("nmi cluster by cosines: leave out, or set model.space=null")
+
+
+@pytest.mark.parametrize(
+    ("spaces", "said"),
+    [
+        ("hyperbolic", "mine declares spaces = 'hyperbolic'; it must be a tuple of their names"),
+        (("hyperbolic", "euclidean"), "set model.space=hyperbolic or euclidean"),
+    ],
+)
+def test_the_spaces_that_a_loss_declares(components, spaces, said):
+    class Mine(zoo.losses.ice.ICELoss):
+        pass
+
+    Mine.spaces = spaces
+    zoo.register("losses", "mine")(Mine)
+    (line,) = complaints("ice_glyphs", "loss=mine")
+    assert said in line

@@ -122,3 +122,27 @@ def test_sides_of_a_report(name):
     points = space.points(vectors.double())
     wanted = space.distances(points, points).argsort(1)
     assert np.array_equal((own @ others.T).argsort(1)[:, ::-1], wanted)
+
+
+MOVED = {
+    "far from the origin": ("euclidean", lambda x: x + 1e4),
+    "one far away": ("euclidean", lambda x: torch.cat([1e4 * x[:1], x[1:]])),
+    "tiny": ("hyperbolic", lambda x: 1e-6 * x),
+    "near the edge": ("hyperbolic", lambda x: 30 * x),
+}
+
+
+@pytest.mark.parametrize("case", MOVED)
+def test_points_in_odd_places_are_no_ties(case):
+    name, move = MOVED[case]
+    space = zoo.build("spaces", name, **({"clip": None} if name == "hyperbolic" else {}))
+    vectors, labels = items(scale=1.0)
+    moved = move(vectors.double())
+    points = space.points(moved)
+    distances = space.distances(points, points).fill_diagonal_(torch.inf)
+    other = labels[:, None] != labels
+    best = distances.masked_fill(other, torch.inf).min(1).values
+    wanted = 1 + ((distances <= best[:, None]) & other).sum(1)
+    found = ranks(moved, labels, space=space).long()
+    assert torch.equal(found, torch.where(best == torch.inf, NO_MATCH, wanted))
+    assert len(found.unique()) > 5

@@ -192,6 +192,10 @@ def test_fewer_images_than_slices_and_equal_ones():
         ({"slices": [12]}, r"set model.slices, such as \[32, 32, 32, 32\]"),
         ({"every": 0}, "must be at least 1, not 0 and None"),
         ({"merge": 0}, "must be at least 1, not 2 and 0"),
+        (
+            {"loss": "pddm"},
+            "gives PDDMLoss embeddings of . numbers, with which it fails",
+        ),
         ({"loss": "proxy_nca"}, "ProxyNCALoss has weights for classes; choose another loss"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning.losses import ThresholdConsistentMarginLoss
 
 import zoo
-from zoo import UserError
+from zoo import UserError, registry
 from zoo.checks.memory import PeakMemory
 
 SIZES = {"balanced": [3] * 4, "unbalanced": [2, 5, 3, 1], "singles": [1, 1, 1], "one_class": [5]}
@@ -122,3 +122,13 @@ def test_one_image_gives_zero_with_a_graph(build_loss, derive):
 def test_senseless_arguments_are_refused(build_loss, wrong):
     with pytest.raises(UserError, match=f"{next(iter(wrong))}.* must be"):
         build_loss("tcm", loss="ice", **wrong)
+
+
+def test_the_loss_is_told_which_images_it_sees():
+    inner = {"name": "cross_batch_memory", "memory_size": 12}
+    sizes = {"embedding_size": 4, "num_images": 30}
+    loss = registry.assemble("losses", "tcm", {"loss": inner}, sizes)
+    ids = torch.tensor([7, 3, 11, 5, 20, 29])
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    loss(x, ids % 2, image_ids=ids)
+    assert set(loss.loss.memory_ids.tolist()) == {-1, *ids.tolist()}

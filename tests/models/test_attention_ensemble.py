@@ -121,3 +121,17 @@ def test_backbones_without_one_map():
         AttentionEnsemble(Levels())
     with pytest.raises(UserError, match="gives no map to mask"):
         AttentionEnsemble(Vectors())(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("blocks", "abe: the backbone cannot do with a mask on 'blocks'"),
+        ("", "abe: at must be the path of a module, or null"),
+        ("nothing", "abe: the backbone has no module 'nothing'"),
+    ],
+)
+def test_what_cannot_be_masked(at, said):
+    with pytest.raises(UserError) as error:
+        zoo.build("backbones", "abe", backbone={"name": "convnet", "width": 2}, at=at)
+    assert said in str(error.value)

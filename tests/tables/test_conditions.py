@@ -24,6 +24,7 @@ def one(*overrides, name="ice_glyphs"):
         (["model.backbone.width=4"], "model.backbone.width=4 instead of 16"),
         (["model.backbone=bn_inception"], "model.backbone=bn_inception instead of convnet"),
         (["model.embedding_size=64"], "model.embedding_size=64 instead of 128"),
+        (["model.space=euclidean"], "model.space=euclidean instead of null"),
         (["model.pooling=max"], "model.pooling=max instead of avg"),
         (["images.crop=28"], "images.crop=28 instead of null"),
         (["images.mirror=true"], "images.mirror=true instead of false"),
@@ -39,6 +40,7 @@ def test_what_differs_from_most_is_said(overrides, said):
     "override",
     [
         "loss.scale=16",
+        "model.slices=[64, 64]",
         "train.iterations=3",
         "sampler.classes=8",
         "optimizer.lr=0.1",

@@ -11,10 +11,13 @@ from small_run import small_run
 
 import zoo
 from zoo import index as indices
+from zoo.errors import UserError
 from zoo.evaluation.recall import ranks
 from zoo.progress import Reporter
+from zoo.registry import components
 from zoo.runs.folder import RunFolder
 from zoo.trained import export as exports
+from zoo.training.embedder import Embedder
 
 pytest.importorskip("faiss")
 QUIET = Reporter(quiet=True)
@@ -128,3 +131,56 @@ def test_levels_are_compared_by_cosines():
         zoo.config.load(
             "ice_glyphs", ["model={backbone: convnet, slices: [64, 64], space: euclidean}"]
         )
+
+
+class Torus:
+    """Angles, compared by the distance of their sines and cosines: twice as many numbers."""
+
+    def __init__(self):
+        self._flat = zoo.build("spaces", "euclidean")
+
+    def points(self, embeddings):
+        return torch.cat([embeddings.cos(), embeddings.sin()], 1)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._flat, name)
+
+
+def test_points_may_have_another_size(tmp_path, monkeypatch, command):
+    monkeypatch.setattr(components, "_registered", dict(components._registered))
+    zoo.register("spaces", "torus")(Torus)
+    folder = small_run(tmp_path, "model.space=torus")
+    model = zoo.load(folder, device="cpu")
+    size = model.embedder.embedding_size
+    paths = sorted((tmp_path / "photographs" / "test").rglob("*.*"))
+    points = model(paths)
+    assert points.shape == (len(paths), 2 * size)
+    assert model.embedding_size == 2 * size
+    assert model([]).shape == (0, 2 * size)
+    indices.build(model, tmp_path / "photographs" / "test", tmp_path / "index", reporter=QUIET)
+    hits = indices.open(tmp_path / "index", device="cpu").search(paths[:1], k=2)[0]
+    assert [hit.itself for hit in hits] == [True, False]
+    exported = exports.export(model, tmp_path / "model.pt2", reporter=QUIET)
+    assert exported.description["output"]["shape"] == ["batch", 2 * size]
+
+
+@pytest.mark.parametrize(
+    ("points", "said"),
+    [
+        (lambda x: x.sum(), "gave a tensor of shape"),
+        (lambda x: x[:1], r"gave points of shape \(1, 8\) for 2 embeddings"),
+        (lambda x: x @ x, "points"),
+    ],
+)
+def test_a_space_that_gives_no_points(points, said):
+    space = Torus()
+    space.points = points
+    with pytest.raises(UserError, match=said):
+        Embedder(zoo.build("backbones", "convnet", width=2), 8, space=space)
+
+
+def test_what_is_no_space():
+    with pytest.raises(UserError, match="object has no method points; a space has points, dist"):
+        Embedder(zoo.build("backbones", "convnet", width=2), 8, space=object())

@@ -282,7 +282,45 @@ def test_parameters_may_have_a_rate_of_their_own(tmp_path):
     assert [(g["name"], g["lr"]) for g in groups][-1] == ("loss", 4 * 0.5 * 5e-3)
 
 
-@pytest.mark.parametrize("wrong", ["a stranger's", "twice", "negative"])
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        ([0, -1], "embed was asked for image -1; there are 5, from 0"),
+        (torch.tensor([5]), "embed was asked for image 5; there are 5"),
+        ([0.5], "embed takes ids (k,) of whole numbers, not float64 (1,)"),
+        ([[0]], "not int64 (1, 1)"),
+    ],
+)
+def test_images_that_there_are_not(ids, says):
+    with pytest.raises(UserError) as error:
+        hooks.checked_ids(ids, 5)
+    assert says in str(error.value)
+
+
+def test_a_hook_cannot_change_the_labels(tmp_path, monkeypatch):
+    def begin_epoch(self, epoch, labels, embed):
+        labels.zero_()
+
+    monkeypatch.setattr(ByEpoch, "begin_epoch", begin_epoch)
+    run(tmp_path, "by_epoch")  # with its sampler, which draws by the labels
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([{"params": []}], "parameter_groups gives"),
+        ([3], "parameter_groups gives"),
+        ([{"params": [], "lr_multiplier": None}], "lr_multiplier must be a number, not None"),
+    ],
+)
+def test_groups_that_are_none_at_all(given, says):
+    loss = OfLevels([2, 2], 4)
+    loss.parameter_groups = lambda: given
+    with pytest.raises(UserError, match=says):
+        hooks.parameter_groups(loss, "mine")
+
+
+@pytest.mark.parametrize("wrong", ["a stranger's", "twice", "twice in one", "negative"])
 def test_groups_of_parameters_are_checked(wrong):
     loss = OfLevels([2, 2], 4)
     own = list(loss.mix.parameters())
@@ -290,6 +328,7 @@ def test_groups_of_parameters_are_checked(wrong):
     given = {
         "a stranger's": [{"params": other.parameters(), "lr_multiplier": 1}],
         "twice": [{"params": own, "lr_multiplier": 1}, {"params": own, "lr_multiplier": 2}],
+        "twice in one": [{"params": own + own, "lr_multiplier": 1}],
         "negative": [{"params": own, "lr_multiplier": -1}],
     }[wrong]
     loss.parameter_groups = lambda: given

@@ -24,8 +24,10 @@ def _build(part: Part) -> Any:
 
 
 def _embeddings(count: int, length: float = 1.0, seed: int = 0) -> Tensor:
+    """Return embeddings (count, d) that are about as long as that."""
     found = torch.randn(count, _SIZE, generator=generator(seed), dtype=torch.float64)
-    return length * found / found.norm(dim=1, keepdim=True)
+    factor = torch.linspace(0.5, 1.5, count, dtype=torch.float64)[:, None]
+    return length * factor * found / found.norm(dim=1, keepdim=True)
 
 
 def _points(space: Any, embeddings: Tensor) -> Tensor:
