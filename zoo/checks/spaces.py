@@ -25,9 +25,10 @@ def _build(part: Part) -> Any:
 
 def _embeddings(count: int, length: float = 1.0, seed: int = 0) -> Tensor:
     """Return embeddings (count, d) that are about as long as that."""
-    found = torch.randn(count, _SIZE, generator=generator(seed), dtype=torch.float64)
+    drawn = torch.randn(count, _SIZE, generator=generator(seed), dtype=torch.float64)
     factor = torch.linspace(0.5, 1.5, count, dtype=torch.float64)[:, None]
-    return length * factor * found / found.norm(dim=1, keepdim=True)
+    found: Tensor = length * factor * drawn / drawn.norm(dim=1, keepdim=True)
+    return found
 
 
 def _points(space: Any, embeddings: Tensor) -> Tensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 
 import numpy as np
 from pydantic import BaseModel
 
+from zoo import registry
 from zoo.config.schema import Config, numbers_alike
 from zoo.progress import Reporter
+from zoo.registry.arguments import parameters_of
 from zoo.support import environment
 from zoo.support.values import as_setting
 from zoo.training.experiment import Experiment
@@ -49,10 +50,11 @@ def introduce(experiment: Experiment, reporter: Reporter) -> None:
 
 def _of_loss(experiment: Experiment) -> str:
     """Return a note if the loss does not know the space in which images are compared."""
-    given = "space" in inspect.signature(type(experiment.loss).__init__).parameters
-    if experiment.config.loss is None or experiment.loss is None or given:
+    loss = experiment.config.loss
+    if loss is None or not experiment.config.train.iterations:
         return ""
-    return f"; {experiment.config.loss.name} does not use it"
+    takes = any(p.name == "space" for p in parameters_of(registry.load("losses", loss.name)))
+    return "" if takes else f"; {loss.name} does not use it"
 
 
 def _of_training(config: Config) -> Iterator[tuple[str, str]]:
