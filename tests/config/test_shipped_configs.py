@@ -87,7 +87,7 @@ def test_there_are_twelve_rows_on_three_data_sets():
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     root = tmp_path_factory.mktemp("photographs")
-    return replicas.photographs(root, {"train": 30, "test": 3}, each=2, size=(44, 40))
+    return replicas.photographs(root, {"train": 30, "test": 3}, each=3, size=(44, 40))
 
 
 @pytest.mark.parametrize("name", tried())
