@@ -158,6 +158,8 @@ def measures(name: str) -> str:
 MAKERS: dict[str, Callable[[], str]] = {
     "first": lambda: runs("glyphs", only="ice_glyphs-45788d16-s0"),
     "glyphs": lambda: runs("glyphs"),
+    "methods": lambda: without_minutes(runs("methods")),
+    "gradient": lambda: without_minutes(runs("gradient")),
     "tutorial": lambda: without_minutes(runs("glyphs", "tutorial")),
     "birds": lambda: runs("birds"),
     "birds_lmh": lambda: levels("birds_lmh"),

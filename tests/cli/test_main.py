@@ -149,7 +149,7 @@ def test_nothing_shows_marks_of_restructured_text(command):
         assert not re.search(r"`|::$|\*\w", out, re.M)
 
 
-@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("width", [pytest.param(60, marks=pytest.mark.slow), 80])
 def test_show_fills_the_width_and_says_nothing_twice(command, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     for name in zoo.names("losses"):

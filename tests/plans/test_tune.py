@@ -81,6 +81,7 @@ def states(found):
     return [trial.state.name for trial in found.study().get_trials()]
 
 
+@pytest.mark.slow
 def test_the_best_of_all_trials_is_tested_once():
     found = search(12)
     outcome = tune(found, reporter=QUIET)
@@ -115,6 +116,7 @@ def test_what_is_worse_than_the_median_is_stopped():
     assert {step for trial in measured for step in trial.intermediate_values} == {4, 8, 12, 16, 20}
 
 
+@pytest.mark.slow
 def test_a_stopped_search_continues_as_if_it_had_not_been(monkeypatch, tmp_path):
     tune(search(8), reporter=QUIET)
     whole = started()

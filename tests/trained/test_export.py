@@ -111,7 +111,12 @@ def prepared(image):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("bn_inception", {"levels": "LMH"}), ("torchvision.mobilenet_v2", {})],
+    [
+        ("bn_inception", {"levels": "LMH"}),
+        ("torchvision.mobilenet_v2", {}),
+        ("abe", {"backbone": {"name": "convnet", "width": 4}, "learners": 2, "at": "blocks.1"}),
+        ("ensemble", {"backbones": [{"name": "convnet", "width": 4}, "sphere_convnet"]}),
+    ],
 )
 def test_other_backbones(run, tmp_path, name, arguments):
     model = with_backbone(run, name, **arguments)

@@ -9,7 +9,12 @@ from in_processes import Step, step_of
 import zoo
 from zoo.parallel.ranks import Ranks
 
-LOSSES = [name for name in zoo.names("losses") if not name.startswith("pml.")]
+AT_ONCE = ("ice", "margin", "proxy_nca", "tcm")  # in the fast tests too
+LOSSES = [
+    name if name in AT_ONCE else pytest.param(name, marks=pytest.mark.slow)
+    for name in zoo.names("losses")
+    if not name.startswith("pml.")
+]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
