@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes by /proc"),
     pytest.mark.usefixtures("few_glyphs"),
 ]
-KILLS = int(os.environ.get("ZOO_TEST_KILLS", "2"))
+KILLS = int(os.environ.get("ZOO_TEST_KILLS", "1"))
 SETTINGS = ("train.processes=2", "train.iterations=60", "train.precision=fp32")
 SETTINGS += ("train.checkpoint_every=7", "train.log_every=1")
 

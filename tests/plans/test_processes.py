@@ -118,7 +118,7 @@ def test_two_commands_on_one_plan_share_it(photographs, tmp_path):
 
 @pytest.mark.slow
 def test_three_commands_share_a_plan_and_one_of_them_is_killed(photographs, tmp_path):
-    given = settings(photographs, tmp_path / "runs", "train={iterations: 300, log_every: 1}")
+    given = settings(photographs, tmp_path / "runs", "train={iterations: 150, log_every: 1}")
     seeds = ",".join(map(str, range(RUNS)))
     folders = [job.folder for job in planning.make(["ice_glyphs"], given, [], seeds).jobs]
     three = [command(*given, "--seeds", seeds, OMP_NUM_THREADS="1") for _ in range(3)]
@@ -130,8 +130,8 @@ def test_three_commands_share_a_plan_and_one_of_them_is_killed(photographs, tmp_
     assert out == other
     assert re.search(rf"^ice_glyphs +ice +{RUNS} ", out, re.M)
     for folder in folders:
-        assert folder.result()["iteration"] == 300
-        assert [line["iteration"] for line in folder.metrics()] == list(range(1, 301))
+        assert folder.result()["iteration"] == 150
+        assert [line["iteration"] for line in folder.metrics()] == list(range(1, 151))
 
 
 @pytest.mark.slow
