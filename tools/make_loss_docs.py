@@ -13,7 +13,7 @@ from collections.abc import Collection
 from _pages import ROOT, fenced, keep
 
 from zoo import registry
-from zoo.registry.calling import takes_image_ids
+from zoo.registry import hooks
 from zoo.registry.source import plain
 
 PAGE = ROOT / "docs" / "losses.md"
@@ -33,10 +33,14 @@ Each loss has a config for characters and one for photographs in folders: `zoo r
 
 """
 _PLACE = "hooks.md#"
-_IMAGES = f"[which images are in the batch]({_PLACE}which-images-are-in-the-batch)"
-_EPOCHS = f"[a look at the data between epochs]({_PLACE}a-look-at-the-data-between-epochs)"
-_PARTS = f"[the sizes of the parts of an embedding]({_PLACE}parts-of-an-embedding)"
-_SPACE = f"[a space]({_PLACE}another-space)"
+_EPOCHS = f"{_PLACE}a-look-at-the-data-between-epochs"
+_WORDS = {
+    "image_ids": f"[which images are in the batch]({_PLACE}which-images-are-in-the-batch)",
+    "num_images": "how many training images there are",
+    "level_sizes": f"[the sizes of the parts of an embedding]({_PLACE}parts-of-an-embedding)",
+    "space": f"[a space]({_PLACE}another-space)",
+    "begin_epoch": f"[a look at the data between epochs]({_EPOCHS})",
+}
 
 
 def page() -> str:
@@ -76,20 +80,11 @@ def section(kind: registry.Kind, name: str, given: Collection[str] = ()) -> str:
 def asks_for(loss: registry.Component) -> str:
     """Return a sentence of what a loss is given besides embeddings and labels; may be empty."""
     target = registry.load("losses", loss.name)
-    takes = {parameter.name for parameter in loss.parameters}
-    found = []
-    if takes_image_ids(target):
-        found.append(_IMAGES + (", and how many there are" if "num_images" in takes else ""))
-    elif "num_images" in takes:
-        found.append("the number of training images")
-    if hasattr(target, "begin_epoch"):
-        found.append(_EPOCHS)
-    if "level_sizes" in takes:
-        found.append(_PARTS)
-    if "space" in takes:
-        spaces = " or ".join(getattr(target, "spaces", ()))
-        found.append(_SPACE + (f" ({spaces})" if spaces else ""))
-    return f"Asks for: {'; '.join(found)}." if found else ""
+    asked = hooks.asked(target, [parameter.name for parameter in loss.parameters])
+    words = {name: _WORDS[name] for name in asked}
+    if "space" in words and (spaces := " or ".join(getattr(target, "spaces", ()))):
+        words["space"] += f" ({spaces})"
+    return f"Asks for: {'; '.join(words.values())}." if words else ""
 
 
 def markdown(text: str) -> str:

@@ -86,3 +86,13 @@ def test_what_a_loss_names_is_there():
 
 def test_show_names_them(command):
     assert "related  " in command("show", "losses", "ice")[1]
+
+
+def test_what_a_loss_asks_of_a_run_is_shown(command):
+    _, out, _ = command("show", "losses", "divide_conquer")
+    words = " ".join(out.split())
+    assert "kind triplet cost N² sampler grouped" in words
+    assert "asks for which images are in the batch; how many training images there are" in words
+    assert "the sizes of the parts of an embedding; a look at the data between epochs" in words
+    _, out, _ = command("show", "losses", "ice")
+    assert "asks for" not in out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zoo.errors import UserError, blaming
+from zoo.registry.calling import takes_image_ids
 
 _GROUPS = "begin_epoch returns None, or a whole number for each training image"
+
+
+def asked(target: Any, arguments: Collection[str]) -> list[str]:
+    """Return what a class of losses is given besides embeddings and labels, by its own names.
+
+    Args:
+        target: the class.
+        arguments: of its constructor.
+    """
+    found = [name for name in ("num_images", "level_sizes", "space") if name in arguments]
+    found += ["begin_epoch"] * hasattr(target, "begin_epoch")
+    return [*["image_ids"] * takes_image_ids(target), *found]
 
 
 def of_epochs(*components: object) -> Iterator[Any]:

@@ -20,6 +20,13 @@ from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import stdout
 from zoo.registry.arguments import REQUIRED
 
+_ASKED = {
+    "image_ids": "which images are in the batch",
+    "num_images": "how many training images there are",
+    "level_sizes": "the sizes of the parts of an embedding",
+    "space": "a space",
+    "begin_epoch": "a look at the data between epochs",
+}
 _LEAST_ROOM = 24  # characters of a column of sentences
 
 
@@ -83,6 +90,7 @@ def list_(kind: str | None, everything: bool, looks_at: Sequence[str], since: in
 @click.argument("name", required=False, help="A name that `zoo list` shows, or pml.<ClassName>.")
 def show(kind: str, name: str | None) -> None:
     """Show the arguments, paper and documentation of one component."""
+    from zoo.registry import hooks
     from zoo.registry.related import related
     from zoo.registry.source import filled, unmarked
 
@@ -93,6 +101,7 @@ def show(kind: str, name: str | None) -> None:
     console.print(f"[bold]{escape(name)}[/]  {escape(unmarked(found.summary))}")
     facts = {
         "paper": found.paper,
+        **{fact: found.facts.get(fact, "") for fact in ("kind", "cost", "sampler")},
         "related": ", ".join(map(str, related(found))),
         "from": found.distribution,
         "class": found.target,
@@ -108,6 +117,11 @@ def show(kind: str, name: str | None) -> None:
     target = registry.load(kind_of(kind), name)
     if hasattr(target, "variants") and name.endswith(".*"):
         console.print("\n" + escape(", ".join(name[:-1] + v for v in target.variants())))
+    if found.kind == "losses":
+        asked = hooks.asked(target, [p.name for p in found.parameters])
+        if asked:
+            words = "; ".join(_ASKED[name] for name in asked)
+            console.print(f"asks for {words} (docs/hooks.md)")
     if found.parameters:
         console.print(_parameters(found))
     text = registry.documentation(target) or "This class has no documentation."
