@@ -47,7 +47,8 @@ class ICELoss(Loss):
           used for learning.
         * N counts the anchors that have a positive and a negative; the paper assumes all have.
         * ``anchor_gradient``: the paper gives the derivatives of positives and negatives, but not
-          the anchor's. ``True`` also moves the anchor, ``False`` is the literal reading.
+          the anchor's. ``True`` also moves the anchor, ``False`` is the literal reading. On
+          characters both end at the same Recall@K (docs/results.md).
 
     Args:
         scale: s, at least 1 in the paper; 64 on Stanford Online Products.

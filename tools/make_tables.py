@@ -22,23 +22,25 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = ROOT / "results"
 
 
-def runs(*names: str, only: str = "") -> str:
+def runs(*names: str, only: str = "", settings: bool = False) -> str:
     """Return the leaderboard of the runs in results/runs/<name>, and their hardware.
 
     Args:
         names: the names of the folders, whose runs share one leaderboard.
         only: the beginning of the names of the runs.
+        settings: whether the table has a column for the settings that differ.
     """
     found = [result for name in names for result in leaderboard.load(RESULTS / "runs" / name)]
-    # Only the configs have the settings, not the oldest results.
-    results = [{**r, "settings": {}} for r in found if r["run"].startswith(only)]
+    results = [r for r in found if r["run"].startswith(only)]
+    if not settings:  # the oldest results have none, only their configs do
+        results = [{**r, "settings": {}} for r in results]
     heading, table = leaderboard.render(leaderboard.tables(results), "markdown").split("\n\n", 1)
     network = heading.partition("; ")[2]  # the conditions of all rows
-    settings = {
+    conditions = {
         f"{r['hardware']['device']}, {r['precision']}, torch {r['versions']['torch']}"
         for r in results
     }
-    return f"{table}\n{'; '.join([network, *sorted(settings)])}.\n"
+    return f"{table}\n{'; '.join([network, *sorted(conditions)])}.\n"
 
 
 def without_minutes(table: str) -> str:
@@ -158,8 +160,7 @@ def measures(name: str) -> str:
 MAKERS: dict[str, Callable[[], str]] = {
     "first": lambda: runs("glyphs", only="ice_glyphs-45788d16-s0"),
     "glyphs": lambda: runs("glyphs"),
-    "methods": lambda: without_minutes(runs("methods")),
-    "gradient": lambda: without_minutes(runs("gradient")),
+    "gradient": lambda: without_minutes(runs("gradient", settings=True)),
     "tutorial": lambda: without_minutes(runs("glyphs", "tutorial")),
     "birds": lambda: runs("birds"),
     "birds_lmh": lambda: levels("birds_lmh"),
