@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import FAILURES, UserError, words_of
-from zoo.support.randomness import unchanged_randomness
+from zoo.errors import UserError
 
 from ._images import ImageLoss
+from ._inner import failure, trial_batch
 from ._require import require_not_negative
 from .contrastive import ContrastiveLoss
 
@@ -203,15 +202,12 @@ def _check_gallery(loss: nn.Module, embedding_size: int) -> None:
     """Refuse a loss that does not take a gallery: it says so, or fails when a copy is tried."""
     name, takes = type(loss).__name__, getattr(loss, "gallery", None)
     if takes is None:
-        generator = torch.Generator().manual_seed(0)
-        x, y = torch.randn(8, embedding_size, generator=generator), torch.arange(8) % 2
-        try:
-            with unchanged_randomness():
-                copy.deepcopy(loss)(x[:4], y[:4], None, x[4:], y[4:])
-        except FAILURES as error:
+        x, y = trial_batch(embedding_size)
+        reason = failure(loss, x[:4], y[:4], None, x[4:], y[4:])
+        if reason is not None:
             raise UserError(
                 f"a memory needs a loss that takes a gallery; {name}, tried with ref_emb and "
-                f"ref_labels, failed: {words_of(error)}"
-            ) from error
+                f"ref_labels, failed: {reason}"
+            )
     elif not takes:
         raise UserError(f"a memory needs a loss that takes a gallery; {name} has gallery = False")

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import UserError
+from zoo.registry.calling import takes_image_ids
 
 from ._images import ImageLoss
-from ._inner import takes_image_ids
 from ._require import require_not_negative
 from ._shared import AnchorLoss, Masks, Mean, unit
 
@@ -73,6 +73,7 @@ class TCMLoss(ImageLoss):
             if not -1 <= cosine <= 1:
                 raise UserError(f"{name} is a cosine: it must be from -1 to 1, not {cosine}")
         self.loss = loss
+        self._tells_ids = takes_image_ids(loss)
         self.weight = weight
         self.margins = _Margins(positive_margin, negative_margin)
 
@@ -86,7 +87,7 @@ class TCMLoss(ImageLoss):
     ) -> Tensor:
         """Return the sum of the loss and the regulariser."""
         gallery = () if ref_emb is embeddings else (ref_emb, ref_labels)
-        ids = {"image_ids": self.ids} if takes_image_ids(self.loss) else {}
+        ids = {"image_ids": self.ids} if self._tells_ids else {}
         of_loss: Tensor = self.loss(embeddings, labels, indices_tuple, *gallery, **ids)
         margins = self.margins.value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         return of_loss + self.weight * margins

@@ -73,7 +73,7 @@ class HyperbolicSpace:
         """Return the distances (N, M); their gradient is 0 where points are equal."""
         squared = squared_distances(a, b)
         t = 2 * self.curvature * squared / (self._room(a) * self._room(b).T)
-        return torch.log1p(t + safe_sqrt(t * (t + 2))) / self._root
+        return self._distance(t)
 
     def query_vectors(self, points: Tensor) -> Tensor:
         """Return (-X_0, X_1), (N, d + 1)."""
@@ -87,6 +87,10 @@ class HyperbolicSpace:
     def distances_of(self, products: Tensor, queries: Tensor) -> Tensor:
         """Return the distances (N, M) of inner products (N, M), X_0 - cosh(sqrt(c) d)."""
         t = (self._hyperboloid(queries)[0] - products).clamp_min(0)
+        return self._distance(t)
+
+    def _distance(self, t: Tensor) -> Tensor:
+        """Return arcosh(1 + t) / sqrt(c), which keeps the digits of a small t."""
         return torch.log1p(t + safe_sqrt(t * (t + 2))) / self._root
 
     def _room(self, points: Tensor) -> Tensor:

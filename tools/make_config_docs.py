@@ -30,8 +30,7 @@ number, `no` is text.
 `dataset`, `model.backbone`, `loss`, `miner` and `sampler` each name a component. Its arguments are
 beside the name: `loss: {name: ice, scale: 64}`. Without arguments, `loss: ice` is enough; this is
 also true for `optimizer` and `schedule`. To find the arguments of a component, see
-[losses](losses.md), [miners, samplers, backbones and data sets](components.md), or
-`zoo show losses ice`.
+[losses](losses.md), [the other components](components.md), or `zoo show losses ice`.
 
 ## Files that extend others
 

@@ -32,14 +32,12 @@ Each loss has a config for characters and one for photographs in folders: `zoo r
 `zoo run NAME_folder dataset.root=FOLDER`.
 
 """
-_PLACE = "hooks.md#"
-_EPOCHS = f"{_PLACE}a-look-at-the-data-between-epochs"
-_WORDS = {
-    "image_ids": f"[which images are in the batch]({_PLACE}which-images-are-in-the-batch)",
-    "num_images": "how many training images there are",
-    "level_sizes": f"[the sizes of the parts of an embedding]({_PLACE}parts-of-an-embedding)",
-    "space": f"[a space]({_PLACE}another-space)",
-    "begin_epoch": f"[a look at the data between epochs]({_EPOCHS})",
+# Sections of docs/hooks.md
+_PLACES = {
+    "image_ids": "which-images-are-in-the-batch",
+    "level_sizes": "parts-of-an-embedding",
+    "space": "another-space",
+    "begin_epoch": "a-look-at-the-data-between-epochs",
 }
 
 
@@ -81,7 +79,9 @@ def asks_for(loss: registry.Component) -> str:
     """Return a sentence of what a loss is given besides embeddings and labels; may be empty."""
     target = registry.load("losses", loss.name)
     asked = hooks.asked(target, [parameter.name for parameter in loss.parameters])
-    words = {name: _WORDS[name] for name in asked}
+    words = {name: hooks.ASKED[name] for name in asked}
+    for name in words.keys() & _PLACES.keys():
+        words[name] = f"[{words[name]}](hooks.md#{_PLACES[name]})"
     if "space" in words and (spaces := " or ".join(getattr(target, "spaces", ()))):
         words["space"] += f" ({spaces})"
     return f"Asks for: {'; '.join(words.values())}." if words else ""

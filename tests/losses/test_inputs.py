@@ -73,10 +73,12 @@ def test_the_batch_as_its_own_gallery_is_the_batch():
 @pytest.mark.parametrize("name", [n for n in zoo.names("losses") if not n.startswith("pml.")])
 def test_the_batch_with_other_labels_is_a_gallery(build_loss, name):
     loss = build_loss(name, num_classes=3).double().eval()
-    if not loss.gallery:
-        return
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)).double()
     y, other = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([1, 0, 2, 1, 0, 2])
+    if not loss.gallery:
+        with pytest.raises(UserError, match="ref_emb has no meaning"):
+            loss(x, y, None, x, other)
+        return
     torch.testing.assert_close(loss(x, y, None, x, other), loss(x, y, None, x.clone(), other))
 
 

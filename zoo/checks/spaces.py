@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -41,13 +42,30 @@ def _points(space: Any, embeddings: Tensor) -> Tensor:
 def _distances(space: Any, queries: Tensor, items: Tensor) -> Tensor:
     with blaming("its distances()"):
         found: Tensor = space.distances(queries, items)
+    return _of_all_pairs(found, "distances", queries, items)
+
+
+def _products(space: Any, queries: Tensor, items: Tensor) -> Tensor:
+    with blaming("its query_vectors() and gallery_vectors()"):
+        found: Tensor = space.query_vectors(queries) @ space.gallery_vectors(items).T
+    return _of_all_pairs(found, "products of vectors", queries, items)
+
+
+def _of_all_pairs(found: Tensor, what: str, queries: Tensor, items: Tensor) -> Tensor:
     if found.shape != (len(queries), len(items)):
         raise CheckFailedError(
-            f"its distances() of {len(queries)} and {len(items)} points have shape "
+            f"its {what} of {len(queries)} and {len(items)} points have shape "
             f"{tuple(found.shape)}, not {(len(queries), len(items))}",
             "shape",
         )
     return found
+
+
+def _queries_and_items(space: Any) -> Iterator[tuple[float, Tensor, Tensor]]:
+    """Yield points of embeddings of each length, and others."""
+    for length in _LENGTHS:
+        points, items = (_points(space, _embeddings(_ITEMS, length, seed)) for seed in (0, 1))
+        yield length, points, items
 
 
 def check_points(part: Part) -> None:
@@ -84,12 +102,9 @@ def check_order(part: Part) -> None:
     search see only these; a loss sees ``distances``.
     """
     space = _build(part)
-    for length in _LENGTHS:
-        points, items = (_points(space, _embeddings(_ITEMS, length, seed)) for seed in (0, 1))
-        with blaming("its query_vectors() and gallery_vectors()"):
-            products = space.query_vectors(points) @ space.gallery_vectors(items).T
+    for length, points, items in _queries_and_items(space):
         distances = _distances(space, points, items)
-        nearest_first = products.argsort(1, descending=True)
+        nearest_first = _products(space, points, items).argsort(1, descending=True)
         steps = distances.gather(1, nearest_first).diff(dim=1)
         if (steps < -_NEAR * distances.abs().max()).any():
             raise CheckFailedError(
@@ -100,11 +115,11 @@ def check_order(part: Part) -> None:
 def check_distances_of(part: Part) -> None:
     """``distances_of(products, points)`` gives the distances again, which a search prints."""
     space = _build(part)
-    for length in _LENGTHS:
-        points, items = (_points(space, _embeddings(_ITEMS, length, seed)) for seed in (0, 1))
-        products = space.query_vectors(points) @ space.gallery_vectors(items).T
+    for length, points, items in _queries_and_items(space):
+        products = _products(space, points, items)
         with blaming("its distances_of()"):
             found = space.distances_of(products, points)
+        _of_all_pairs(found, "distances_of()", points, items)
         expected = _distances(space, points, items)
         if not torch.allclose(found, expected, rtol=1e-4, atol=1e-5):
             worst = int((found - expected).abs().argmax())

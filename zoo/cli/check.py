@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_them: bool) -> None:
     """Check losses: gradients, symmetries, extreme numbers, memory, learning.
 
-    Miners, samplers, backbones and data sets have their own checks. A check that fails shows the
-    smallest batch that it fails on. The exit status is 1 if a component fails a check, or passes
-    one that it declares it cannot pass.
+    Miners, samplers, backbones, data sets and spaces have their own checks. A check that fails
+    shows the smallest batch that it fails on. The exit status is 1 if a component fails a check, or
+    passes one that it declares it cannot pass.
 
     Examples: [cyan]zoo check ice[/], [cyan]zoo check pml.NTXentLoss temperature=0.01[/],
     [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/],

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from zoo.evaluation.names import Measure
+from zoo.evaluation.names import CLUSTERING, Measure
 from zoo.registry import Kind
 from zoo.support.yaml import Key, Keys
 
@@ -516,7 +516,7 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
     """
     measures = dig(data, ("evaluate", "measures"))
     named = measures if isinstance(measures, list) else []
-    clustering = [name for name in ("nmi", "ami") if name in named]
+    clustering = [name for name in CLUSTERING if name in named]
     if clustering and dig(data, ("model", "space")) is not None:
         message = (
             f"{' and '.join(clustering)} cluster by cosines: leave out, or set model.space=null"

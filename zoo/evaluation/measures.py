@@ -20,7 +20,7 @@ from zoo.errors import UserError
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.clusters import clusters
 from zoo.evaluation.items import Array, check_items, check_labels
-from zoo.evaluation.names import check_measures
+from zoo.evaluation.names import CLUSTERING, check_measures
 from zoo.evaluation.shards import kinds_of
 from zoo.parallel.ranks import Ranks
 from zoo.support.checked import checked
@@ -56,7 +56,7 @@ def measure(
         UserError: a name is unknown; shapes or types do not match; an embedding is not finite.
     """
     names = check_measures(names)
-    if space is not None and {"nmi", "ami"} & set(names):
+    if space is not None and set(CLUSTERING) & set(names):
         raise UserError("nmi and ami cluster by cosines: leave them out, or set model.space=null")
     values: dict[str, float] = {}
     how = None

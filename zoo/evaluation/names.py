@@ -15,6 +15,8 @@ MEASURES: dict[str, str] = {
     "ami": "AMI",
 }
 """The measures other than Recall@K, and their names in tables."""
+CLUSTERING: tuple[Measure, ...] = ("nmi", "ami")
+"""The measures of a clustering, which is by cosines."""
 
 
 def check_measures(names: Iterable[str]) -> list[str]:

@@ -179,7 +179,7 @@ def levels(given: Any, dims: Sequence[int]) -> str | None:
     return None
 
 
-# ---- data sets
+# ---- spaces
 
 
 def space(given: Any) -> str | None:
@@ -197,6 +197,9 @@ def points(given: Any, count: int) -> str | None:
     if len(given) != count or not given.shape[1]:
         return f"gave points of shape {tuple(given.shape)} for {counted(count, 'embedding')}"
     return None
+
+
+# ---- data sets
 
 
 def dataset(given: Any) -> str | None:

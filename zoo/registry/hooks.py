@@ -12,6 +12,14 @@ from torch import Tensor, nn
 from zoo.errors import UserError, blaming
 from zoo.registry.calling import takes_image_ids
 
+ASKED = {
+    "image_ids": "which images are in the batch",
+    "num_images": "how many training images there are",
+    "level_sizes": "the sizes of the parts of an embedding",
+    "space": "a space",
+    "begin_epoch": "a look at the data between epochs",
+}
+"""What a loss may be given besides embeddings and labels, in words."""
 _GROUPS = "begin_epoch returns None, or a whole number for each training image"
 
 

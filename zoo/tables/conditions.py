@@ -86,7 +86,7 @@ def _of(result: Mapping[str, Any], varied: Collection[str]) -> dict[str, Any]:
     arguments = {key: _file_name(v) for key, v in _map(model.get("backbone")).items()}
     model["backbone"] = {**arguments, "name": result["backbone"]}
     model["embedding_size"] = result["embedding_size"]
-    model["space"] = dig(model, ("space", "name"))  # null in results of versions without spaces
+    model.setdefault("space", None)  # missing where images are compared by cosines
     model.pop("slices", None)  # how a loss sees the embedding, which is compared as a whole
     data = {"fingerprint": result["dataset"].get("fingerprint") or None}
     found: dict[str, Any] = {"dataset": data, "model": model, "images": images}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from zoo.comparing.spread import Spread
 from zoo.evaluation import few_images
+from zoo.evaluation.names import CLUSTERING
 from zoo.runs.folder import RunFolder
 from zoo.tables import conditions, shapes
 from zoo.tables.boards import Board, Row
@@ -99,7 +100,7 @@ def _standings(board: Board, alike: Sequence[str | None]) -> list[str | None]:
 
 def _on_measures(board: Board) -> list[str]:
     """Return the warning about NMI and AMI, if there are any."""
-    if not any({"nmi", "ami"} & row.measures.keys() for row in board.rows):
+    if not any(row.measures.keys() & set(CLUSTERING) for row in board.rows):
         return []
     data = board.rows[0].results[0]["dataset"]
     few = few_images.warning(data.get("images"), data.get("classes"))

@@ -112,15 +112,15 @@ class Scheduled:
                 elif a.shape != b.shape:
                     raise UserError(f"{self._name}: {_STRUCTURE}")
                 elif not torch.equal(a, b):
+                    where = ".".join(filter(None, (path, attribute)))
                     if isinstance(a, nn.Parameter):
-                        where = ".".join(filter(None, (path, attribute)))
                         raise UserError(
                             f"{self._name}: a schedule changes the start of what it learns "
                             f"({where}), which has no effect later; give a fixed value"
                         )
                     if a.numel() > 1 and attribute in module._buffers:
                         raise UserError(
-                            f"{self._name}: a schedule would change {attribute} behind what was "
+                            f"{self._name}: a schedule would change {where} behind what was "
                             "learned with it; give a fixed value"
                         )
                     yield path, attribute

@@ -263,17 +263,13 @@ def _step(subject: Subject, loss: nn.Module, batch: TrialBatch) -> None:
 
 def _plain_tensors(loss: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors that are plain attributes of a loss and not saved, with their paths."""
+    state = loss.state_dict()
+    extra = [state[key] for key in state if key.rpartition(".")[2] == "_extra_state"]
+    saved = {id(tensor) for tensor in _tensors(extra)}
     for path, module in loss.named_modules():
-        saved = {id(tensor) for tensor in _tensors(_extra_state(module))}
         for name, value in vars(module).items():
             if isinstance(value, Tensor) and id(value) not in saved:
                 yield ".".join(filter(None, (path, name))), value
-
-
-def _extra_state(module: nn.Module) -> Any:
-    """Return what a module saves beside its parameters and buffers."""
-    has_one = type(module).get_extra_state is not nn.Module.get_extra_state
-    return module.get_extra_state() if has_one else None
 
 
 def _tensors(data: Any) -> Iterator[Tensor]:

@@ -20,13 +20,6 @@ from zoo.errors import UserError, did_you_mean, one_of
 from zoo.progress import stdout
 from zoo.registry.arguments import REQUIRED
 
-_ASKED = {
-    "image_ids": "which images are in the batch",
-    "num_images": "how many training images there are",
-    "level_sizes": "the sizes of the parts of an embedding",
-    "space": "a space",
-    "begin_epoch": "a look at the data between epochs",
-}
 _LEAST_ROOM = 24  # characters of a column of sentences
 
 
@@ -120,7 +113,7 @@ def show(kind: str, name: str | None) -> None:
     if found.kind == "losses":
         asked = hooks.asked(target, [p.name for p in found.parameters])
         if asked:
-            words = "; ".join(_ASKED[name] for name in asked)
+            words = "; ".join(hooks.ASKED[name] for name in asked)
             console.print(f"asks for {words} (docs/hooks.md)")
     if found.parameters:
         console.print(_parameters(found))
