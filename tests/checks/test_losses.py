@@ -724,6 +724,7 @@ def test_a_file_that_is_named_in_another_way(command, monkeypatch, tmp_path, nam
     assert message in err
 
 
+@pytest.mark.slow
 def test_check_all(command):
     status, out, _ = command("--all", "--only", "check_determinism")
     assert "ice: 1 passed" in out

@@ -298,6 +298,7 @@ def test_leaderboard_of_nothing(command, tmp_path):
     assert err.startswith("error: runs: no finished run in it; ")
 
 
+@pytest.mark.slow
 def test_run_and_leaderboard(command, tmp_path):
     settings = ["train.iterations=1", "model.backbone.width=2", "device=cpu"]
     status, out, err = command("run", "ice_glyphs", *settings)
@@ -337,6 +338,7 @@ HEADER = (
 )
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_shown_without_torch(command, tmp_path):
     """Whose import takes seconds."""
     settings = ["train.iterations=0", "model.backbone.width=2", "device=cpu"]
@@ -574,12 +576,14 @@ def stopped_at_the_import_of(module, name, *arguments):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("module", ["rich_click", "zoo.cli.search", "zoo.progress"])
 def test_a_stop_while_the_command_is_imported_takes_one_line(module, name):
     assert stopped_at_the_import_of(module, name, "list") == (1, "", "stopped\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "module", "said"),
     [

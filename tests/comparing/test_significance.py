@@ -85,6 +85,7 @@ def test_the_t_test_is_scipys():
     assert t_test([0.1, 0.1]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ps", [[], [0.04], [0.01, 0.04, 0.03, 0.5], [0.02, 0.02, 0.9], [1.0, 1.0]])
 def test_holm_agrees_with_statsmodels(ps):
     multitest = pytest.importorskip("statsmodels.stats.multitest")

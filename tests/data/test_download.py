@@ -667,6 +667,7 @@ def test_a_killed_process_is_resumed(get, site, url, part):
     assert site.sent[1] == len(DATA) - n
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_fetch_it_once(site, url, server, part):
     site.stalls = [60.0]  # ended by the event below
     with process(url, part.parent) as first:

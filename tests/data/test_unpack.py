@@ -590,6 +590,7 @@ def test_a_killed_process_leaves_no_target_and_the_next_one_clears_up(open_up, t
     assert {p.name for p in target.parent.iterdir()} <= {"set", ".set.lock"}
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(tmp_path):
     archive, target = tmp_path / "archive", tmp_path / "data" / "set"
     archive.write_bytes(tar(*FILES.items()))

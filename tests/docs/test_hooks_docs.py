@@ -126,6 +126,7 @@ def test_the_space_passes_the_checks():
     assert report.ok, str(report.failures)
 
 
+@pytest.mark.slow
 def test_both_checks_use_the_reference_gradient(hooked):
     """Without it they fail, here for a critic that matters as much as the rest."""
 
@@ -143,6 +144,7 @@ def test_both_checks_use_the_reference_gradient(hooked):
     assert outcomes == ["expected failure", "passed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_each_sampler_is_trained_with(name, few_glyphs, tmp_path):
     more = [*SMALL, TRAIN, f"output={tmp_path}", *settings(OF_SAMPLERS[name])]
@@ -153,6 +155,7 @@ def test_each_sampler_is_trained_with(name, few_glyphs, tmp_path):
         assert len(state["groups"].unique()) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_each_trains_and_learns_something(name, few_glyphs, tmp_path, hooked):
     assert COMMANDS.keys() == set(LOSSES)

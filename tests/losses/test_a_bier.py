@@ -86,6 +86,7 @@ def test_in_float32_the_gradient_is_nearly_the_same(make_batch):
         assert (one - other).norm() < 1e-4 * one.norm()
 
 
+@pytest.mark.slow
 def test_descent_of_both_sides(make_batch):
     """Regressors that learn alone find more; an embedding that learns too can be found less."""
     x, _ = make_batch([4] * 4)

@@ -120,6 +120,7 @@ def test_independence_is_least_for_learners_that_are_active_on_different_images(
     assert values == pytest.approx({"both": 2.0, "apart": 0.0, "all": 1.0}, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_descent_on_independence_lowers_it(make_batch, derive):
     x, labels = make_batch([1] * 9)
     loss, plain = build(diversity=1.0), build(diversity=0.0)

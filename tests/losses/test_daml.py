@@ -101,6 +101,7 @@ def test_the_weight_of_synthetic_triplets_is_that_of_the_embedding_alone(make_ba
         torch.testing.assert_close(other, of_generator[0], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_a_generator_that_learns_makes_negatives_that_violate_the_margin(make_batch):
     x, labels = make_batch([4] * 4, dim=6, spread=0.3)
     loss = build(adversary=50.0, regularity=0.1, synthetic=1.0)

@@ -108,6 +108,7 @@ def test_the_decoder_reaches_the_embedding_only_in_the_second_phase(make_batch, 
     torch.testing.assert_close(half, gradient / 2)
 
 
+@pytest.mark.slow
 def test_with_kl_alone_the_noise_becomes_standard_normal(make_batch):
     x, labels = make_batch([3] * 3, dim=10)
     loss = build([10], **{**TERMS, "kl": 1.0})
@@ -124,6 +125,7 @@ def test_with_kl_alone_the_noise_becomes_standard_normal(make_batch):
     assert log_variance.abs().mean() < 0.2
 
 
+@pytest.mark.slow
 def test_with_the_decoder_the_noise_becomes_small(make_batch):
     """To give back the features, it has to be less than the prior's."""
     x, labels = make_batch([3] * 3, dim=10)

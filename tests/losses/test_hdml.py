@@ -125,6 +125,7 @@ def test_a_poor_generator_leaves_the_real_loss(make_batch):
     assert abs(call(build(generation=0.1), x, labels) - real) > 1e-3
 
 
+@pytest.mark.slow
 def test_the_means_are_those_of_64_batches_and_are_saved(make_batch):
     x, labels = make_batch([3] * 3, dim=6)
     loss = build(metric=1e6, generation=1e6)
@@ -161,6 +162,7 @@ def test_batches_without_triplets_and_evaluation_do_not_count(make_batch):
     assert loss.metric.number == 1
 
 
+@pytest.mark.slow
 def test_the_generator_learns_to_give_back_and_the_classifier_to_tell(make_batch):
     x, labels = make_batch([6] * 4, dim=6, spread=0.3)
     loss = build(hidden=32)

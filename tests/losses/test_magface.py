@@ -60,6 +60,7 @@ def test_the_reward_grows_up_to_the_upper_norm_and_no_further(build_loss):
     assert values[0] == values[1] > values[2] > values[3] > values[4] > values[5] == values[6]
 
 
+@pytest.mark.slow
 def test_good_images_become_longer_than_bad_ones(build_loss):
     """The length for which an image has the least loss falls with its angle."""
     loss = build_loss("magface", reward=20.0).double()

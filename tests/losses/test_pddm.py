@@ -96,6 +96,7 @@ def test_a_perfect_similarity_and_embedding_cost_nothing():
     assert loss(x, torch.tensor([0, 1, 0, 1])) > 1
 
 
+@pytest.mark.slow
 def test_descent_learns_a_similarity(make_batch):
     x, labels = make_batch([4] * 4, dim=6, spread=0.5)
     loss = build(embedding=0.0, hidden=16, quadruplets="anchor")

@@ -74,6 +74,7 @@ def test_the_features_are_not_taught_but_the_embedding_is(make_batch, derive):
     assert (gradients[0] - gradients[1])[:, :4].abs().max() > 1e-3
 
 
+@pytest.mark.slow
 def test_distillation_brings_the_similarities_to_those_of_the_teacher(make_batch, derive):
     x, _ = make_batch([3] * 3, dim=10)
     loss = build(targets=[9], weight=1.0, temperature=0.5)

@@ -99,7 +99,7 @@ def loops(x, labels, gamma, sweeps):
 
 @pytest.mark.parametrize("sizes", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("gamma", [0.5, 10.0])
-@pytest.mark.parametrize("sweeps", [0, 1, 5])
+@pytest.mark.parametrize("sweeps", [0, 1, pytest.param(5, marks=pytest.mark.slow)])
 def test_equals_the_loops(build_loss, make_batch, derive, same, sizes, gamma, sweeps):
     x, labels = make_batch(sizes, spread=1.5)
     loss = build_loss("struct_clust", gamma=gamma, pam_sweeps=sweeps)
@@ -155,6 +155,7 @@ def test_the_sums_after_moves_are_those_of_counting_anew(make_batch):
                 assert float(got) == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_copies_of_an_image_and_a_batch_in_another_order(build_loss, make_batch, derive):
     x, labels = make_batch([3] * 6, spread=2.0)
     x, labels = torch.cat([x, x[:5]]), torch.cat([labels, labels[:5]])

@@ -77,6 +77,7 @@ def test_a_shift_would_cancel(make_batch):
     torch.testing.assert_close(plain(x + torch.arange(5), labels), plain(x, labels))
 
 
+@pytest.mark.slow
 def test_it_learns_which_numbers_matter_in_a_task(make_batch):
     """Two tasks share an embedding; in each, half of the numbers are noise."""
     generator = torch.Generator().manual_seed(0)

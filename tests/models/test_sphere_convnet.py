@@ -89,6 +89,7 @@ def test_the_network_is_that_of_convnet_with_other_convolutions():
     assert all(p.grad.abs().sum() > 0 for p in net.parameters())
 
 
+@pytest.mark.slow
 def test_learns_to_tell_patterns_apart():
     torch.manual_seed(0)
     patterns = torch.randn(8, 1, 16, 16)

@@ -204,11 +204,13 @@ def test_a_part_is_not_enough(tmp_path, mobilenet):
         TorchvisionBackbone("mobilenet_v2", weights=write(tmp_path, state))
 
 
+@pytest.mark.slow
 def test_weights_of_another_network_are_refused(tmp_path, mobilenet):
     with pytest.raises(UserError, match="NOTHING matches"):
         TorchvisionBackbone("resnet18", weights=write(tmp_path, mobilenet))
 
 
+@pytest.mark.slow
 def test_files_of_densenet_have_old_names(tmp_path):
     network = models.densenet121()
     old = {}

@@ -106,6 +106,7 @@ def test_the_best_of_all_trials_is_tested_once():
     assert sum(line.endswith("held out") for line in started()) == 2
 
 
+@pytest.mark.slow
 def test_what_is_worse_than_the_median_is_stopped():
     found = search(12, prune=True)
     outcome = tune(found, reporter=QUIET)
@@ -141,6 +142,7 @@ def test_a_stopped_search_continues_as_if_it_had_not_been(monkeypatch, tmp_path)
     assert set(started()) == set(whole)
 
 
+@pytest.mark.slow
 def test_the_trial_of_a_killed_command_is_taken_up():
     found = search(3)
     left = found.study().ask({one.key: one.distribution for one in found.space})
@@ -150,6 +152,7 @@ def test_the_trial_of_a_killed_command_is_taken_up():
     assert found.study().trials[0].params == left.params
 
 
+@pytest.mark.slow
 def test_a_trial_with_several_seeds_is_worth_their_mean():
     found = search(2, seeds="0,1")
     (choice,) = tune(found, Local(2), QUIET).choices
@@ -166,6 +169,7 @@ def test_whole_numbers_and_names():
     assert [one.whole for one in found.space] == [True, False, True]
 
 
+@pytest.mark.slow
 def test_what_fails_three_times_is_not_tried_any_more():
     Path("broken").touch()
     with pytest.raises(UserError, match="the first 3 trials failed: the data are not there"):
@@ -175,6 +179,7 @@ def test_what_fails_three_times_is_not_tried_any_more():
     assert len(outcome.results) == 1
 
 
+@pytest.mark.slow
 def test_finished_runs_count_though_the_journal_is_lost():
     whole = tune(search(4), reporter=QUIET)
     started()
@@ -184,6 +189,7 @@ def test_finished_runs_count_though_the_journal_is_lost():
     assert states(search(4)).count("RUNNING") == 0
 
 
+@pytest.mark.slow
 def test_a_trial_that_failed_is_tried_again():
     Path("broken").touch()
     outcome = tune(search(2), reporter=QUIET)
@@ -201,6 +207,7 @@ def test_what_is_no_part_of_a_method_is_not_searched(key):
         search(2, f"{key}=1..5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [b"{rubbish}\n", b"[1]\n"])
 def test_a_damaged_journal_is_reported(rubbish):
     found = search(2)
