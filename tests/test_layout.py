@@ -20,7 +20,7 @@ else:
 
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = SETTINGS["tool"]["setuptools"]["package-dir"]
-COMPONENTS = ("losses", "miners", "models", "datasets")
+COMPONENTS = ("losses", "miners", "models", "datasets", "trackers")
 
 
 LAYERS = {

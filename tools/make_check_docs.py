@@ -31,7 +31,7 @@ gradient is not that of the formula.
 
 Some checks apply to some losses only. What a loss declares about itself decides which:
 [CONTRIBUTING](../CONTRIBUTING.md) lists what it can declare. Miners, samplers, backbones, data
-sets and spaces have [checks of their own](#other-components). In pytest,
+sets, spaces and trackers have [checks of their own](#other-components). In pytest,
 `zoo.checks.parametrize_with_checks` makes a test of each check.
 
 | check | what it requires of a loss |
@@ -49,6 +49,7 @@ zoo check miners semihard
 zoo check backbones convnet
 zoo check datasets glyphs
 zoo check spaces hyperbolic curvature=0.5
+zoo check trackers csv
 ```
 
 Write a class of your own as `module:Class`, as for losses. In Python, the same is

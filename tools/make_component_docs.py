@@ -14,7 +14,7 @@ from zoo import registry
 from zoo.config import loading
 
 PAGE = ROOT / "docs" / "components.md"
-OPENING = """# Miners, samplers, backbones, data sets, spaces
+OPENING = """# Miners, samplers, backbones, data sets, spaces, trackers
 
 Made by `python tools/make_component_docs.py` from the classes; do not edit. In a config, give the
 name and the arguments beside it: `sampler: {name: m_per_class, classes: 12, per_class: 5}`. For
@@ -40,6 +40,11 @@ INTRODUCTIONS: dict[registry.Kind, tuple[str, str]] = {
         "Spaces",
         "A space has the distance by which images are compared instead of the cosine:\n"
         "`model: {space: hyperbolic}`. [Hooks](hooks.md#another-space) has one of your own.",
+    ),
+    "trackers": (
+        "Trackers",
+        "A tracker shows the numbers of a run in another place while it trains: `trackers: [csv,\n"
+        "tensorboard]`. [Trackers](trackers.md) explains them.",
     ),
 }
 

@@ -335,6 +335,36 @@ class Space(Protocol):
         ...
 
 
+class Tracker(Protocol):
+    """Shows the numbers of a run in another place while it trains.
+
+    The runtime passes these arguments to its constructor if it has such parameters: ``run_folder``
+    (a path), ``run_name``, and ``settings``, the whole config as plain data. The constructor checks
+    its arguments, and raises a UserError if they are wrong or a package is missing: this ends the
+    run before it trains. An error of the methods does not: the user is warned, and the run goes on
+    without the tracker. With several processes, only the first has trackers.
+    """
+
+    def begin(self, iteration: int) -> None:
+        """Begin to track a run from the start, 0, or go on from an iteration.
+
+        Numbers of later iterations, logged before the run was stopped, are obsolete.
+        """
+        ...
+
+    def log(self, iteration: int, values: Mapping[str, float]) -> None:
+        """Show numbers of an iteration, such as ``{"loss": 0.5, "lr": 0.001}``.
+
+        Names have letters, digits and ``_``. Several calls may be about one iteration, and a number
+        may be infinite or NaN.
+        """
+        ...
+
+    def end(self, finished: bool) -> None:
+        """End: the run is finished, or was stopped and may go on later."""
+        ...
+
+
 # What the runtime supplies, by kind, to components that have such a parameter.
 RUNTIME: dict[str, frozenset[str]] = {
     "losses": frozenset({"num_classes", "embedding_size", "num_images", "level_sizes", "space"}),
@@ -343,6 +373,7 @@ RUNTIME: dict[str, frozenset[str]] = {
     "backbones": frozenset(),
     "datasets": frozenset({"split"}),
     "spaces": frozenset(),
+    "trackers": frozenset({"run_folder", "run_name", "settings"}),
 }
 
 

@@ -157,9 +157,16 @@ def _run(
     if overrides:
         reporter.say(f"changed  {shlex.join(overrides)}")
     introduce(experiment, reporter)
-    clock = Clock()
-    chosen = None
-    if config.train.iterations:
+    with experiment.tracking.until_the_end():
+        return _train_and_measure(experiment, folder, reporter, test)
+
+
+def _train_and_measure(
+    experiment: Experiment, folder: RunFolder, reporter: Reporter, test: bool
+) -> dict[str, Any]:
+    """Return the result of an experiment, written to its folder."""
+    ranks, clock, chosen = experiment.ranks, Clock(), None
+    if experiment.config.train.iterations:
         chosen = Training(experiment, folder, reporter, clock).run()
     if not test:
         return ranks.from_first(
@@ -195,6 +202,9 @@ def _finish(
     if found.measured.clustering:
         result["clustering"] = found.measured.clustering
     labels = np.asarray(experiment.test.labels, np.int64)
+    experiment.tracking.log(
+        {"iteration": experiment.config.train.iterations, "recall": result["recall"]}
+    )
     return folder.finish(result, found.recall.ranks.numpy(), labels)
 
 

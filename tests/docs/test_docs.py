@@ -29,7 +29,7 @@ PAGES["CONTRIBUTING.md"] = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 EXAMPLE = ROOT / "examples" / "smooth-hard"
 TUTORIAL = PAGES.pop("tutorial.md")  # its commands build on each other
 WITH_TESTS_OF_THEIR_OWN = {"hooks.md", "compare.md", "measures.md", "report.md", "results.md"}
-WITH_TESTS_OF_THEIR_OWN |= {"search.md", "tables.md"}
+WITH_TESTS_OF_THEIR_OWN |= {"parts.md", "search.md", "tables.md", "trackers.md"}
 # What sets up a machine; CI does these, or what comes to the same.
 SET_UP = {
     "python3 -m venv .venv",
@@ -107,7 +107,7 @@ def test_every_setting_is_on_the_page_of_settings():
 
 
 def test_every_component_is_on_the_page_of_components():
-    for kind in ("miners", "samplers", "backbones", "datasets"):
+    for kind in ("miners", "samplers", "backbones", "datasets", "spaces", "trackers"):
         own = [
             n for n in zoo.names(kind) if components.component(kind, n).distribution == "metric-zoo"
         ]
@@ -132,7 +132,7 @@ ZOO = sorted(
 def test_whatever_else_is_told_sets_up_a_machine():
     texts = [text for name, text in PAGES.items() if name not in WITH_TESTS_OF_THEIR_OWN]
     said = {part for text in [*texts, TUTORIAL] for part in commands.single_commands(text)}
-    assert len(ZOO) == 32
+    assert len(ZOO) == 33
     assert {part for part in said if not part.startswith("zoo ")} <= SET_UP
 
 

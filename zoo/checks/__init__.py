@@ -19,7 +19,8 @@ by definition not the derivative of its value; and a method ``part(embeddings, l
 processes can share its anchors. A class whose constructor requires arguments declares
 some for the checks in ``check_arguments``.
 
-Miners, samplers, backbones, data sets and spaces have their own checks, run by the same functions::
+Miners, samplers, backbones, data sets, spaces and trackers have their own checks, run by the same
+functions::
 
     zoo.checks.run("m_per_class", {"classes": 4, "per_class": 2}, kind="samplers")
     zoo.checks.run(MyDataset, kind="datasets")
@@ -27,7 +28,7 @@ Miners, samplers, backbones, data sets and spaces have their own checks, run by 
 They may have ``random``, ``expected_failures`` and ``check_arguments`` too.
 
 - ``losses``: checks of losses
-- ``miners``, ``samplers``, ``backbones``, ``datasets``, ``spaces``: checks of these
+- ``miners``, ``samplers``, ``backbones``, ``datasets``, ``spaces``, ``trackers``: checks of these
 - ``running``: all checks of a kind, and running them
 - ``subject``, ``part``: a loss under check; any other component
 - ``batches``, ``compare``, ``memory``: batches to check on; comparisons; peak memory

@@ -35,7 +35,7 @@ class Part:
     Args:
         component: a name of the registry, ``pml.<ClassName>``, ``"module:Class"``, a class, or a
             function that returns the component.
-        kind: "miners", "samplers", "backbones", "datasets" or "spaces".
+        kind: "miners", "samplers", "backbones", "datasets", "spaces" or "trackers".
         arguments: for the constructor, without those that the run supplies.
 
     Raises:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from zoo.checks import backbones, datasets, miners, samplers, spaces
+from zoo.checks import backbones, datasets, miners, samplers, spaces, trackers
 from zoo.checks.losses import numbers, rows, symmetry, use
 from zoo.checks.outcomes import Check, Record, Report, applies, parametrize
 from zoo.checks.outcomes import records as _records
@@ -37,6 +37,7 @@ CHECKS_OF: Mapping[Kind, tuple[Check, ...]] = {
     "backbones": _checks_in(backbones),
     "datasets": _checks_in(datasets),
     "spaces": _checks_in(spaces),
+    "trackers": _checks_in(trackers),
 }
 """All checks of each kind of component."""
 
@@ -63,7 +64,7 @@ def run(
         loss: a loss, as :class:`Subject` takes it; or another component, as :class:`Part` does.
         arguments: for its constructor.
         only: names of checks.
-        kind: "losses", "miners", "samplers", "backbones", "datasets" or "spaces".
+        kind: "losses", "miners", "samplers", "backbones", "datasets", "spaces" or "trackers".
 
     Raises:
         UserError: if there is no such component or check, or the arguments do not fit.

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     "names",
     nargs=-1,
     metavar="[KIND] [NAME]... [KEY=VALUE]...",
-    help="A kind (losses by default, or miners, samplers, backbones, datasets, spaces), then names "
-    "from `zoo list`, pml.<ClassName> or module:Class. With one name, its arguments, such as "
-    "scale=32.",
+    help="A kind (losses by default, or miners, samplers, backbones, datasets, spaces, trackers), "
+    "then names from `zoo list`, pml.<ClassName> or module:Class. With one name, its arguments, "
+    "such as scale=32.",
 )
 @click.option(
     "-a",
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 def check(names: tuple[str, ...], everything: bool, only: tuple[str, ...], list_them: bool) -> None:
     """Check losses: gradients, symmetries, extreme numbers, memory, learning.
 
-    Miners, samplers, backbones, data sets and spaces have their own checks. A check that fails
-    shows the smallest batch that it fails on. The exit status is 1 if a component fails a check, or
-    passes one that it declares it cannot pass.
+    Miners, samplers, backbones, data sets, spaces and trackers have their own checks. A check that
+    fails shows the smallest batch that it fails on. The exit status is 1 if a component fails a
+    check, or passes one that it declares it cannot pass.
 
     Examples: [cyan]zoo check ice[/], [cyan]zoo check pml.NTXentLoss temperature=0.01[/],
     [cyan]zoo check my_package.my_module:MyLoss --only check_permutation[/],

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from zoo.config import loading
 from zoo.config.schedules import ArgumentSchedule
-from zoo.config.schema import COMPONENTS, NAMED, SCHEDULED
+from zoo.config.schema import COMPONENTS, LISTS, NAMED, SCHEDULED
 from zoo.errors import UserError
 from zoo.registry import Kind, components, nested
 from zoo.registry.arguments import Parameter, type_of
@@ -75,10 +75,14 @@ def _admit_name(found: _Schema, keys: Keys) -> None:
     *sections, key = keys
     place = found["$defs"][str(sections[0]).capitalize()] if sections else found
     node = place["properties"][key]
+    choices: list[_Schema]
     kind = COMPONENTS.get(keys)
-    if kind is not None:
+    if keys in LISTS:
+        one: _Schema = {"$ref": f"#/$defs/{LISTS[keys]}"}
+        choices = [one, {"type": "array", "items": one}]
+    elif kind is not None:
         nullable = {"type": "null"} in node.get("anyOf", [])
-        choices: list[_Schema] = [{"$ref": f"#/$defs/{kind}"}, *[{"type": "null"}] * nullable]
+        choices = [{"$ref": f"#/$defs/{kind}"}, *[{"type": "null"}] * nullable]
     else:
         names: _Schema = {"enum": _names(found, node)}
         choices = [names, *node["anyOf"]]

@@ -25,7 +25,15 @@ from zoo.config import overrides as config_overrides
 from zoo.config import schedules, sweep
 from zoo.config.messages import sentence, settings_named
 from zoo.config.overrides import COMMAND_LINE, spell_out
-from zoo.config.schema import COMPONENTS, SCHEDULED, Config, ConfigFile, contradictions, dig
+from zoo.config.schema import (
+    COMPONENTS,
+    SCHEDULED,
+    Config,
+    ConfigFile,
+    components_in,
+    contradictions,
+    dig,
+)
 from zoo.config.synonyms import meant_by
 from zoo.errors import UserError, did_you_mean, suggest
 from zoo.registry import Kind, nested
@@ -97,7 +105,7 @@ def load_all(
     Raises:
         UserError: with a line for every problem of all experiments.
     """
-    return _load_all(source, overrides, sweeps, seeds, COMPONENTS)
+    return _load_all(source, overrides, sweeps, seeds)
 
 
 def load_run(path: Path) -> Config:
@@ -106,7 +114,7 @@ def load_run(path: Path) -> Config:
     Its loss or data set may come from plugins that are no longer installed. Components that are
     needed, such as the backbone, are checked when they are built. Raises as :func:`load`.
     """
-    (variant,) = _load_all(path, (), (), None, {})
+    (variant,) = _load_all(path, (), (), None, look_up=False)
     return variant.config
 
 
@@ -115,9 +123,10 @@ def _load_all(
     overrides: Sequence[str],
     sweeps: Sequence[str],
     seeds: str | None,
-    components: Mapping[Keys, Kind],
+    *,
+    look_up: bool = True,
 ) -> list[Variant]:
-    """Read and check the experiments of a config, and the components at some of its keys."""
+    """Read and check the experiments of a config; components only if they may be looked up."""
     problems: list[Problem] = []
     _check_here()
     path = _find(source, Path())
@@ -132,7 +141,7 @@ def _load_all(
     entries = sweep.combine(sweep.of_file(tree, problems), line, given, problems)
     told = {problem.keys for problem in problems}
     judged: _Judged = {}
-    check = functools.partial(_check, components=components, judged=judged)
+    check = functools.partial(_check, look_up=look_up, judged=judged)
     variants = [_variant(path.stem, tree, entry, told, problems, check) for entry in entries]
     if problems:
         raise _error(list(dict.fromkeys(problems)))
@@ -363,15 +372,13 @@ def _shown(path: Path) -> str:
 _Judged = dict[tuple[Keys, str], tuple[list[tuple[Keys, str]], dict[str, Any]]]
 
 
-def _check(
-    data: dict[str, Any], components: Mapping[Keys, Kind], judged: _Judged
-) -> Iterator[tuple[Keys, str]]:
+def _check(data: dict[str, Any], look_up: bool, judged: _Judged) -> Iterator[tuple[Keys, str]]:
     """Yield all problems of a config, and fill in the defaults of components that have none.
 
     Results are added to ``judged``: most experiments of a sweep have the same components.
     """
     sound: set[Keys] = set()
-    for keys, kind in components.items():
+    for keys, kind in (components_in(data) if look_up else {}).items():
         *sections, key = keys
         parent = dig(data, sections)
         spec = dig(data, keys)
@@ -387,11 +394,10 @@ def _check(
             parent[key] = copy.deepcopy(filled)
             if not problems:
                 sound.add(keys)
-    if ("loss",) in components and not sound.isdisjoint({("loss",), ("miner",)}):
+    if not sound.isdisjoint({("loss",), ("miner",)}):
         yield from _untrainable(data, sound)
-    if ("miner",) in components:
+    if look_up:
         yield from _pointless_miner(data)
-    if ("model", "space") in components:
         yield from _other_space(data)
     try:
         Config.model_validate(data)

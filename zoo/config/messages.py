@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from zoo.config.schema import NAMED, ConfigFile, numbers_alike
+from zoo.config.schema import LISTS, NAMED, ConfigFile, numbers_alike
 from zoo.support.values import hint, must_be
 from zoo.support.yaml import Key, Keys
 
@@ -65,7 +65,7 @@ def sentence(error: ErrorDetails) -> tuple[Keys, str]:
         return keys, _size_message(context, value)
     if kind == "contradiction":
         return keys, str(context["message"])
-    if kind.startswith("model_") and keys in NAMED:
+    if kind.startswith("model_") and (keys in NAMED or keys[:-1] in LISTS):
         return keys, must_be("a name, or a map with a name and arguments", value)
     if kind in _WANTED:
         wanted = _WANTED[kind].format_map({key: _in_short(context[key]) for key in context})
@@ -101,6 +101,8 @@ def _section(loc: tuple[Key, ...]) -> list[type[BaseModel]]:
     """Return the classes that a section may be checked against; its name selects one."""
     found: list[type[BaseModel]] = [ConfigFile]
     for key in loc:
+        if isinstance(key, int):
+            continue  # an item of a list is what the list holds
         fields = [model.model_fields[str(key)] for model in found if str(key) in model.model_fields]
         inside = [model for field in fields for model in _models(field.annotation)]
         found = [model for model in found if _tag(model) == key] or inside

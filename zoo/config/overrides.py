@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zoo.config.schema import NAMED
+from zoo.config.schema import LISTS, NAMED
 from zoo.support import yaml
 from zoo.support.yaml import Keys, Node, Place, Problem, keys_of, nest, spelled_out
 
@@ -54,12 +54,27 @@ def _join(one: Node, other: Node, keys: Keys, problems: list[Problem]) -> Node:
 
 
 def spell_out(tree: Node) -> None:
-    """Expand ``loss: ice`` in a tree to ``loss: {name: ice}``."""
-    for *sections, key in NAMED:
+    """Expand ``loss: ice`` in a tree to ``loss: {name: ice}``, and ``trackers: csv`` to a list."""
+    for keys in NAMED:
+        *sections, key = keys
         parent = tree
         for section in sections:
             if isinstance(parent.value, dict) and section in parent.value:
                 parent = parent.value[section]
         node = parent.value.get(key) if isinstance(parent.value, dict) else None
-        if node is not None and isinstance(node.value, str):
-            parent.value[key] = Node({"name": node}, node.place)
+        if node is not None:
+            parent.value[key] = _listed(node) if keys in LISTS else _named(node)
+
+
+def _named(node: Node) -> Node:
+    """Return the name of a component as a map with that name; anything else unchanged."""
+    return Node({"name": node}, node.place) if isinstance(node.value, str) else node
+
+
+def _listed(node: Node) -> Node:
+    """Return one component, or several, as a list of maps."""
+    named = _named(node)
+    if isinstance(named.value, list):
+        return Node([_named(item) for item in named.value], node.place)
+    whole = isinstance(named.value, dict) and "name" in named.value
+    return Node([named], node.place) if whole else named

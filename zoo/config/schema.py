@@ -23,10 +23,12 @@ COMPONENTS: dict[Keys, Kind] = {
     ("miner",): "miners",
     ("sampler",): "samplers",
 }
+# The sections that are lists of them; one alone may be written without a list.
+LISTS: dict[Keys, Kind] = {("trackers",): "trackers"}
 # Those whose arguments may change while a network is trained.
 SCHEDULED: frozenset[Kind] = frozenset({"losses", "miners"})
 # The sections where ``key: x`` is short for ``key: {name: x}``.
-NAMED: tuple[Keys, ...] = (*COMPONENTS, ("optimizer",), ("schedule",))
+NAMED: tuple[Keys, ...] = (*COMPONENTS, *LISTS, ("optimizer",), ("schedule",))
 _FOR_TRAINING = ("loss", "sampler", "optimizer")
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -430,6 +432,9 @@ class Config(_Spec):
     )
     train: Train = Field(description="how long to train, such as {iterations: 4000}")
     evaluate: Evaluate = Field(default=Evaluate(), description="what is measured")
+    trackers: list[ComponentSpec] = Field(
+        default=[], max_length=20, description="where the numbers of a run are shown as well"
+    )
     paper: Paper | None = Field(default=None, description="the paper's results, to compare with")
     seed: int = Field(
         default=0, ge=0, lt=2**32, description="seed of the weights, batches and random crops"
@@ -496,6 +501,7 @@ _INCIDENTAL: Any = {
     "seed": True,
     "device": True,
     "output": True,
+    "trackers": True,
     "images": {"cache"},
     "train": {
         "processes",
@@ -551,10 +557,22 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
 def dig(data: Any, keys: Iterable[Key], default: Any = None) -> Any:
     """Return the value at ``keys`` in plain data."""
     for key in keys:
-        if not isinstance(data, dict) or key not in data:
+        if isinstance(data, list) and key in range(len(data)):
+            data = data[int(key)]
+        elif isinstance(data, dict) and key in data:
+            data = data[key]
+        else:
             return default
-        data = data[key]
     return data
+
+
+def components_in(data: Any) -> dict[Keys, Kind]:
+    """Return where plain data may have components: sections, and the items of lists of them."""
+    found = dict(COMPONENTS)
+    for keys, kind in LISTS.items():
+        items = dig(data, keys)
+        found |= {(*keys, i): kind for i in range(len(items) if isinstance(items, list) else 0)}
+    return found
 
 
 def _plain(data: Any) -> Any:

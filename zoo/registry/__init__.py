@@ -1,4 +1,4 @@
-"""From names to components: losses, miners, samplers, backbones, data sets and spaces.
+"""From names to components: losses, miners, samplers, backbones, data sets, spaces, trackers.
 
 - ``components``: the registry itself: tables, plugins, families, ``pml.<ClassName>``
 - ``related``: components that belong together

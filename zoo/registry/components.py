@@ -39,10 +39,10 @@ from zoo.registry.arguments import Misfit, Parameter, check, parameters_of
 from zoo.support.checked import shown
 from zoo.support.near import near
 
-Kind = Literal["losses", "miners", "samplers", "backbones", "datasets", "spaces"]
+Kind = Literal["losses", "miners", "samplers", "backbones", "datasets", "spaces", "trackers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_FOLDERS = ("losses", "miners", "models", "datasets")
+_FOLDERS = ("losses", "miners", "models", "datasets", "trackers")
 _OWN = "metric-zoo"
 _LEAST_NUMBER, _MOST_NUMBER = 1e-12, 1e9  # magnitude of arguments of losses and miners
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?")
@@ -59,7 +59,7 @@ class Component:
     """What is known of a component.
 
     Attributes:
-        kind: losses, miners, samplers, backbones, datasets or spaces.
+        kind: losses, miners, samplers, backbones, datasets, spaces or trackers.
         name: what configs call it.
         target: ``"module:Class"``.
         distribution: where it comes from, with its version if known.
@@ -284,7 +284,7 @@ def register(kind: Kind, name: str) -> Callable[[type[_T]], type[_T]]:
     Registering the same class again (a notebook cell run twice) replaces it.
 
     Args:
-        kind: losses, miners, samplers, backbones, datasets or spaces.
+        kind: losses, miners, samplers, backbones, datasets, spaces or trackers.
         name: the name in configs and commands: letters, digits and ``_`` or ``-``, with dots
             between parts.
 

@@ -24,6 +24,7 @@ _TUPLE = (
 _BATCH = "a sampler gives lists of whole numbers, the indices of images"
 _LEVELS = "a backbone gives a tuple of feature maps, one for each of its feature_dims"
 _OF_A_SPACE = ("points", "distances", "query_vectors", "gallery_vectors", "distances_of")
+_OF_A_TRACKER = ("begin", "log", "end")
 _ITEM = "a data set gives (PIL image of mode RGB or L, label)"
 
 
@@ -196,6 +197,17 @@ def points(given: Any, count: int) -> str | None:
         return f"gave {kind_of(given)} as points; they are a tensor of floats (N, k)"
     if len(given) != count or not given.shape[1]:
         return f"gave points of shape {tuple(given.shape)} for {counted(count, 'embedding')}"
+    return None
+
+
+# ---- trackers
+
+
+def tracker(given: Any) -> str | None:
+    """Return which method a tracker lacks."""
+    missing = [name for name in _OF_A_TRACKER if not callable(getattr(given, name, None))]
+    if missing:
+        return f"has no method {missing[0]}; a tracker has {', '.join(_OF_A_TRACKER)}"
     return None
 
 

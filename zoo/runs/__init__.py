@@ -4,6 +4,7 @@
 - ``checkpoint``, ``metrics``, ``queries``: reading its files; they may be damaged
 - ``records``: what ``result.json`` and ``validation.json`` must hold
 - ``identity``: digests that tie the files of a run together
+- ``tracking``: the trackers of a run
 - ``plugins``: the plugins that a run was made with
 - ``choice``: in words, how a run was chosen on held-out classes
 - ``experiments``: one run by its name, or all seeds of an experiment

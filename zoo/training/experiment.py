@@ -23,6 +23,7 @@ from zoo.errors import UserError
 from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
 from zoo.registry import contracts
+from zoo.runs.tracking import Tracking
 from zoo.support import environment
 from zoo.training.batchnorm import synchronise
 from zoo.training.device import choose_device, choose_precision
@@ -52,6 +53,7 @@ class Experiment:
     sampler: BatchSampler | None = None
     scheduled: list[Scheduled] = field(default_factory=list)
     ranks: Ranks = field(default_factory=Ranks)
+    tracking: Tracking = field(default_factory=Tracking)
 
 
 def assemble(
@@ -62,6 +64,7 @@ def assemble(
     Images may be cached first, which takes a while: the reporter shows it.
     """
     ranks = ranks or Ranks()
+    tracking = Tracking.of(config) if ranks.first else Tracking()
     device = choose_device(config.device, ranks)
     precision = choose_precision(config.train.precision, device)
     splits: tuple[Split, ...] = ("test", "train") if config.train.iterations else ("test",)
@@ -87,6 +90,7 @@ def assemble(
         embedder,
         validation=validation,
         ranks=ranks,
+        tracking=tracking,
     )
     _check_shares(experiment)
     if train is not None:

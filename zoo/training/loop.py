@@ -164,6 +164,7 @@ class Training:
                 ) from error
             self.reporter.say(f"resumed  from iteration {self.trainer.iteration}")
         self.ranks.from_first(lambda: self.folder.rewind(self.trainer.iteration))
+        self.experiment.tracking.begin(self.trainer.iteration)
 
     def _continue_from(self, state: dict[str, Any]) -> None:
         done, total = state["iteration"], self.config.train.iterations
@@ -235,9 +236,10 @@ class Training:
             self.clock.start()
 
     def _append(self, record: dict[str, Any]) -> None:
-        """Append a line to the metrics of the run."""
+        """Append a line to the metrics of the run, and show it wherever they are tracked."""
         if self.ranks.first:
             self.folder.append(record)
+            self.experiment.tracking.log(record)
 
     def _logs(self) -> bool:
         """Whether the loss is due: often at first, so that slow runs soon show if they learn."""

@@ -27,7 +27,7 @@ _LEAST_ROOM = 24  # characters of a column of sentences
 @click.argument(
     "kind",
     required=False,
-    help="losses, miners, samplers, backbones, datasets or spaces; all by default.",
+    help="losses, miners, samplers, backbones, datasets, spaces or trackers; all by default.",
 )
 @click.option(
     "-a",
@@ -79,7 +79,7 @@ def list_(kind: str | None, everything: bool, looks_at: Sequence[str], since: in
 
 
 @click.command()
-@click.argument("kind", help="losses, miners, samplers, backbones, datasets or spaces.")
+@click.argument("kind", help="losses, miners, samplers, backbones, datasets, spaces or trackers.")
 @click.argument("name", required=False, help="A name that `zoo list` shows, or pml.<ClassName>.")
 def show(kind: str, name: str | None) -> None:
     """Show the arguments, paper and documentation of one component."""
