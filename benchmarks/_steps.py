@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from zoo import registry
 from zoo.config.schema import Config
 from zoo.data.pipeline import Batch
+from zoo.network.embedder import Embedder
 from zoo.training.device import choose_precision
-from zoo.training.embedder import Embedder
 from zoo.training.experiment import build_embedder
 from zoo.training.step import Trainer
 

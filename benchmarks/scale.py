@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import zoo
 from zoo.checks.memory import PeakMemory
 from zoo.evaluation.shards import Shards
-from zoo.training.embedder import Embedder
+from zoo.network.embedder import Embedder
 
 BACKBONES = {"bn_inception": 227, "torchvision.resnet50": 224}  # side of the crop
 DIM, IMAGES = 512, 2

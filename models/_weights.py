@@ -16,6 +16,7 @@ from zoo.support.near import near
 
 from ._safetensors import is_safetensors, read_safetensors
 
+_ON_A_HUB = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
 _SHOWN = 10  # names listed for each kind of mismatch; a wrong file has hundreds
 
 
@@ -44,6 +45,47 @@ def download(url: str) -> Path:
             + "\n  or name a file that you have: model.backbone.weights=<file>"
         ) from None
     return path
+
+
+def is_pretrained(weights: str | None) -> bool:
+    """Return whether these are the public weights of a network, not a file or a repository."""
+    return weights in ("imagenet", "pretrained")
+
+
+def located(weights: str) -> str | Path:
+    """Return the file of ``"hf:owner/name"``, downloaded unless it is there; others unchanged.
+
+    ``"hf:owner/name/weights.safetensors"`` names a file; by default it is the first there is of
+    model.safetensors, pytorch_model.bin and open_clip_model.safetensors.
+
+    Raises:
+        UserError: huggingface_hub is not installed; there is no such repository or file, or it
+            cannot be downloaded.
+    """
+    if not weights.startswith("hf:"):
+        return weights
+    parts = weights.removeprefix("hf:").split("/", 2)
+    if len(parts) < 2 or not all(parts):
+        raise UserError(f"weights {weights}: write hf:owner/name, or hf:owner/name/file")
+    try:
+        import huggingface_hub as hub
+    except ImportError:
+        raise UserError(
+            f"weights {weights}: need a package that is not installed; pip install huggingface_hub"
+        ) from None
+    repository, names = "/".join(parts[:2]), parts[2:] or _ON_A_HUB
+    error: Exception | None = None
+    for name in names:
+        try:
+            return Path(hub.hf_hub_download(repository, name))
+        except Exception as found:  # noqa: BLE001 - of the hub, of its transport, of the disk
+            error = error or found
+    reason = " ".join(str(error).split())[:300]
+    raise UserError(
+        f"weights {weights}: could not be downloaded: {type(error).__name__}: {reason}\n"
+        f"  get       {hub.constants.ENDPOINT}/{repository}\n"
+        "  and name the file in weights"
+    ) from error
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from zoo.base import Preprocess
 from zoo.errors import UserError
 
-from ._weights import download, load_matching, read_state
+from ._weights import download, is_pretrained, load_matching, located, read_state
 
 _URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 
@@ -45,8 +45,9 @@ class BNInception(nn.Module):
     a file they are ignored, like the classifier, and may be missing. Everything else must match.
 
     Args:
-        weights: ``None`` for random values; ``"imagenet"`` for the public checkpoint, downloaded
-            into torch.hub's folder; or a file of its names, of torch or safetensors.
+        weights: ``None`` for random values; ``"pretrained"`` or ``"imagenet"`` for the public
+            checkpoint, downloaded into torch.hub's folder; ``"hf:owner/name"`` for that of a
+            repository of Hugging Face; or a file of its names, of torch or safetensors.
         levels: the maps to return, a subset of ``"LMH"`` in that order: L of 576 channels (3c), M
             of 1056 (4e), H of 1024 (5b).
 
@@ -157,7 +158,7 @@ class BNInception(nn.Module):
         return torch.cat(branches, 1)
 
     def _load(self, weights: str) -> None:
-        path = download(_URL) if weights == "imagenet" else weights
+        path = download(_URL) if is_pretrained(weights) else located(weights)
         dropped = [f"inception_{block}_" for block in _BLOCKS if block not in self._blocks]
         state = _flat(read_state(path), self.state_dict())
         load_matching(self, state, path, ignore=["last_linear.", *dropped])

@@ -15,7 +15,7 @@ from torchvision import models
 from zoo.base import Preprocess
 from zoo.errors import UserError, did_you_mean
 
-from ._weights import download, load_matching, read_state
+from ._weights import download, is_pretrained, load_matching, located, read_state
 
 
 class TorchvisionBackbone(nn.Module):
@@ -27,8 +27,9 @@ class TorchvisionBackbone(nn.Module):
 
     Args:
         variant: a name of ``variants()``: ``"resnet50"``.
-        weights: ``None`` for random values; ``"imagenet"`` for torchvision's default ones; or a
-            file with torchvision's names, of torch or safetensors, whose classifier is ignored and
+        weights: ``None`` for random values; ``"pretrained"`` or ``"imagenet"`` for torchvision's
+            default ones; ``"hf:owner/name"`` for those of a repository of Hugging Face; or a file
+            with torchvision's names, of torch or safetensors, whose classifier is ignored and
             optional.
 
     Attributes:
@@ -59,7 +60,7 @@ class TorchvisionBackbone(nn.Module):
         # Position embeddings are made for one size.
         self._one_size = isinstance(network, models.VisionTransformer | models.MaxVit)
         if weights is not None:
-            path = download(default.url) if weights == "imagenet" else weights
+            path = download(default.url) if is_pretrained(weights) else located(weights)
             # The files have auxiliary heads, which are never built.
             ignore = [f"{name}." for name in (*removed, "aux1", "aux2", "AuxLogits")]
             load_matching(self.network, read_state(path), path, ignore=ignore, rename=_modern)
@@ -71,7 +72,15 @@ class TorchvisionBackbone(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         """Return the feature map of images (N, 3, H, W), in a tuple."""
-        size = tuple(images.shape[-2:])
+        self.check_size(tuple(images.shape[-2:]))
+        return (self.network(images),)
+
+    def check_size(self, size: tuple[int, ...]) -> None:
+        """Refuse images of a size (rows, columns) that the network cannot take.
+
+        Raises:
+            UserError: it says which sizes it takes.
+        """
         if size != self._smallest if self._one_size else min(size) < self._smallest[0]:
             wanted = "x".join(map(str, self._smallest))
             raise UserError(
@@ -79,7 +88,6 @@ class TorchvisionBackbone(nn.Module):
                 f"{'' if self._one_size else ' and larger'}, not {size[0]}x{size[1]}; "
                 "change images.crop or images.resize"
             )
-        return (self.network(images),)
 
 
 def _build(variant: str, default: Any) -> nn.Module:

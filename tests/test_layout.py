@@ -32,14 +32,15 @@ LAYERS = {
     "checks": "registry evaluation support",
     "data": "config registry parallel support",
     "runs": "config registry support",
-    "training": "data runs config registry evaluation parallel support",
+    "network": "registry support",
+    "training": "network data runs config registry evaluation parallel support",
     "comparing": "data runs support",
-    "trained": "training data runs config evaluation parallel support",
+    "trained": "training network data runs config evaluation parallel support",
     "tables": "comparing runs config evaluation support",
     "runner": "tables training runs config registry parallel support",
     "search": "trained training data runs evaluation support",
     "report": "trained tables comparing runs evaluation support",
-    "plans": "runner training comparing runs config registry support",
+    "plans": "runner training network comparing runs config registry support",
     "cli": "plans search report checks runner trained tables comparing training data runs config "
     "registry evaluation support",
 }

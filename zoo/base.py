@@ -291,7 +291,9 @@ class Backbone(Protocol):
     """A ``torch.nn.Module`` from images (N, channels, H, W) to one feature map for each level.
 
     A feature map is (N, C, H', W'), or (N, C) where the network has already pooled it. A backbone
-    of several levels may give each a short name in ``level_names``.
+    of several levels may give each a short name in ``level_names``. One that takes certain sizes of
+    images may have a method ``check_size(size)``, which is called with (rows, columns) before
+    training, and raises a UserError that says which sizes it takes.
 
     Attributes:
         feature_dims: C of each level.

@@ -54,6 +54,7 @@ class WeightedLoss(nn.Module):
             return F.cross_entropy(self.classifier(embeddings.to(weight.dtype)), labels)
 
 
+@pytest.mark.slow
 @parametrize_with_checks(["ice", SoundLoss, WeightedLoss])
 def test_a_sound_loss(loss, check):
     check(loss)
@@ -334,6 +335,7 @@ def test_there_is_a_mutant_for_each_check():
     assert set(MUTANTS) == {check.__name__ for check in CHECKS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_check_finds_its_mutant(name):
     cls, seen = MUTANTS[name]
@@ -371,6 +373,7 @@ def test_what_has_no_meaning_is_refused(check):
 # ---- the faults of pytorch-metric-learning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "check", "seen"),
     [

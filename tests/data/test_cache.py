@@ -103,6 +103,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 @pytest.mark.parametrize("planes", [1, 3])
 def test_they_are_those_of_the_ordinary_path(cut, planes):
@@ -147,6 +148,7 @@ def test_workers_change_nothing():
     assert torch.equal(evaluated(kept, images, workers=2), evaluated(plain, images))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 @pytest.mark.parametrize("planes", [1, 3])
 def test_they_are_the_same_if_cut_on_the_device(cut, planes):
@@ -335,6 +337,7 @@ USES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("suffix", [".npy", ".crc32"])
 def test_a_flipped_bit_is_noticed_when_the_image_is_used_and_mended_at_the_next_start(

@@ -489,6 +489,7 @@ def test_zeros_without_end_behind_the_archive(refused):
 # --- damage -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @every_kind
 def test_an_archive_that_is_cut_off_anywhere(refused, make):
     data = make(("a/b", b"1" * 700), ("c", b"2" * 100), ("d", b"3"))

@@ -133,7 +133,7 @@ def test_a_run_with_other_settings_has_another_name():
         )
     ]
     assert len(runs) > 20
-    free = ("dataset.root=", "name=", "train.workers=", "train.processes=")
+    free = ("dataset.root=", "name=", "train.workers=", "train.processes=", "trackers=")
     for page, words in runs:
         settings = [one for one in words if "=" in one and not one.startswith(free)]
         named = any(one.startswith("name=") for one in words)

@@ -94,6 +94,7 @@ def expected(inner, x, labels, others, weight=1.0):
     return inner(x, labels) + weight * with_memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False], ids=["images known", "images unknown"])
 @pytest.mark.parametrize("name", [name for name in WITH_GALLERY if name not in BY_ORDER])
 def test_every_loss_with_a_gallery(name, known, derive, same):

@@ -33,6 +33,7 @@ def triple_loop(x, labels, ref=None, ref_labels=None, offset=1.0, eps=1e-6):
     return torch.stack(of_anchors).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[3] * 4, [2, 4, 1, 3]])
 @pytest.mark.parametrize("settings", [{}, {"offset": 0.0}, {"offset": 0.5, "eps": 0.1}])
 def test_the_variance_equals_the_triple_loop(build_loss, make_batch, derive, same, sizes, settings):

@@ -8,7 +8,7 @@ import zoo
 from zoo.errors import UserError
 from zoo.models.abe import AttentionEnsemble
 from zoo.models.convnet import ConvNet
-from zoo.training.embedder import Embedder
+from zoo.network.embedder import Embedder
 
 
 def build(seed=0, **arguments):

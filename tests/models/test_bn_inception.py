@@ -13,7 +13,7 @@ import zoo
 from zoo.errors import UserError
 from zoo.models import bn_inception
 from zoo.models.bn_inception import BNInception
-from zoo.training.embedder import Embedder, Preprocessor
+from zoo.network.embedder import Embedder, Preprocessor
 
 RECORD = SHARED / "bn_inception.json"
 needs_shared = pytest.mark.skipif(not RECORD.is_file(), reason="no shared description")

@@ -6,7 +6,7 @@ from zoo.errors import UserError
 from zoo.models.bn_inception import BNInception
 from zoo.models.convnet import ConvNet
 from zoo.models.ensemble import Ensemble
-from zoo.training.embedder import Embedder
+from zoo.network.embedder import Embedder
 
 IMAGES = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 import zoo
+from zoo import runner
 from zoo.errors import UserError
 from zoo.models import timm_family
 from zoo.models.timm_family import TimmBackbone
-from zoo.training.embedder import Embedder
+from zoo.network.embedder import Embedder
+from zoo.progress import Reporter
 
 needs_timm = pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is absent")
 if importlib.util.find_spec("timm"):
@@ -187,3 +189,117 @@ def test_without_timm_the_error_says_how_to_install_it(monkeypatch):
     ):
         with pytest.raises(UserError, match=r"not installed: timm; pip install 'metric-zoo\[timm"):
             build()
+
+
+# ---- other sizes, tokens
+
+
+@needs_timm
+@pytest.mark.parametrize("variant", ["test_vit", "vit_tiny_patch16_224", "swinv2_cr_tiny_224"])
+def test_another_image_size_is_that_of_timm(variant):
+    torch.manual_seed(0)
+    backbone = TimmBackbone(variant, image_size=96 if "swin" not in variant else 448).eval()
+    torch.manual_seed(0)
+    network = timm.create_model(variant).eval()
+    side = backbone._smallest[0]
+    network.set_input_size(img_size=(side, side))
+    images = torch.randn(1, 3, side, side)
+    backbone.check_size((side, side))
+    with torch.no_grad():
+        features = network.forward_features(images)
+        last = getattr(network, "output_fmt", "NCHW") == "NHWC"
+        expected = features.permute(0, 3, 1, 2) if last else features
+        if features.ndim != 4:
+            expected = network.forward_head(features, pre_logits=True)
+        assert torch.equal(backbone(images)[0], expected)
+
+
+@needs_timm
+def test_position_embeddings_of_a_file_are_interpolated(tmp_path):
+    from timm.layers import resample_abs_pos_embed
+
+    network = timm.create_model("test_vit")
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    backbone = TimmBackbone("test_vit", str(tmp_path / "weights.pth"), image_size=96)
+    expected = resample_abs_pos_embed(network.pos_embed, new_size=[6, 6], num_prefix_tokens=1)
+    assert torch.equal(backbone.network.pos_embed, expected)
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    ("variant", "size", "says"),
+    [
+        ("test_vit", 90, "image_size is 90, which is not a multiple of the 16 pixels of a patch"),
+        ("test_vit", 0, "image_size must be 1 or more, not 0"),
+        ("test_resnet", 96, "takes images of any size; leave image_size out"),
+        ("coat_lite_tiny", 96, "takes images of 224x224 only; leave image_size out"),
+    ],
+)
+def test_an_image_size_that_is_impossible(variant, size, says):
+    with pytest.raises(UserError, match=says):
+        TimmBackbone(variant, image_size=size)
+
+
+@needs_timm
+@pytest.mark.parametrize(
+    "variant", ["test_vit", "vit_small_patch16_dinov3", "vit_base_patch16_siglip_224"]
+)
+def test_tokens_are_those_of_timm(variant):
+    torch.manual_seed(0)
+    backbone = TimmBackbone(variant, tokens="map").eval()
+    network = timm.create_model(variant).eval()
+    network.load_state_dict(backbone.network.state_dict(), strict=False)
+    images = torch.randn(1, *network.pretrained_cfg["input_size"])
+    with torch.no_grad():
+        tokens = network.forward_features(images)
+        found = backbone(images)[0]
+    rows, columns = network.patch_embed.grid_size
+    assert found.shape == (1, backbone.feature_dims[0], rows, columns)
+    patches = tokens[:, network.num_prefix_tokens :]
+    assert torch.equal(found.flatten(2).transpose(1, 2), patches)
+    if "siglip" in variant:
+        with pytest.raises(UserError, match="has no class token; set tokens=map"):
+            TimmBackbone(variant, tokens="class")
+        return
+    other = TimmBackbone(variant, tokens="class").eval()
+    other.network.load_state_dict(backbone.network.state_dict())
+    with torch.no_grad():
+        assert torch.equal(other(images)[0], tokens[:, 0])
+
+
+@needs_timm
+def test_a_network_that_normalises_the_mean_has_normalised_tokens():
+    torch.manual_seed(0)
+    backbone = TimmBackbone("eva02_tiny_patch14_224", tokens="class").eval()
+    network = backbone.network
+    images = torch.randn(1, 3, 224, 224)
+    with torch.no_grad():
+        token = network.forward_features(images)[:, 0]
+        assert torch.allclose(backbone(images)[0], network.fc_norm(token), atol=1e-6)
+    assert isinstance(network.norm, torch.nn.Identity)
+
+
+@needs_timm
+@pytest.mark.parametrize("tokens", ["class", "map"])
+def test_every_parameter_of_the_tokens_gets_a_gradient_and_a_file_fits(tokens, tmp_path):
+    network = timm.create_model("vit_base_patch16_siglip_224" if tokens == "map" else "test_vit")
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    name = network.pretrained_cfg["architecture"]
+    backbone = TimmBackbone(name, str(tmp_path / "weights.pth"), tokens=tokens).eval()
+    backbone(torch.randn(1, *network.pretrained_cfg["input_size"]))[0].square().sum().backward()
+    assert not [n for n, p in backbone.named_parameters() if p.grad is None]
+
+
+@needs_timm
+@pytest.mark.parametrize("variant", ["test_resnet", "coat_lite_tiny", "test_convnext"])
+def test_a_network_without_such_tokens(variant):
+    with pytest.raises(UserError, match="is no vision transformer with tokens; leave tokens out"):
+        TimmBackbone(variant, tokens="map")
+
+
+@needs_timm
+def test_a_config_with_the_wrong_size_is_refused_before_training(few_glyphs, tmp_path):
+    settings = ["model.backbone=timm.test_vit", "device=cpu", f"output={tmp_path}"]
+    with pytest.raises(UserError, match=r"takes images of 160x160, not 32x32.*image_size"):
+        runner.run("ice_glyphs", settings, reporter=Reporter(quiet=True))
+    assert not list(tmp_path.glob("*/metrics.jsonl"))

@@ -81,6 +81,7 @@ def family(request):
     return build, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", FORMATS)
 def test_every_family_takes_every_format_and_prefix(family, file, tmp_path):
     build, state = family
@@ -120,6 +121,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["w.pth", "w.safetensors"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_family_refuses_the_same_in_every_format(family, fault, file, tmp_path):

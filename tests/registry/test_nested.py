@@ -49,6 +49,7 @@ def complaint(*settings):
     return str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", components.pml_names("losses"))
 def test_every_loss_of_pml_can_be_trained_with_or_says_why_not(name):
     if name in CANNOT:

@@ -20,10 +20,10 @@ from zoo.evaluation import shards
 from zoo.evaluation.at_r import at_r
 from zoo.evaluation.measures import measure
 from zoo.evaluation.recall import ranks as ranks_of
+from zoo.network.embedder import Embedder
 from zoo.parallel.launch import launch
 from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
-from zoo.training.embedder import Embedder
 from zoo.training.step import Trainer
 
 

@@ -20,9 +20,9 @@ from replicas import photo
 import zoo
 from zoo.config.schema import Images
 from zoo.data.pipeline import centre_crops
+from zoo.network.embedder import Embedder
 from zoo.support.files import check_folder, file_digest
 from zoo.trained import export as exports
-from zoo.training.embedder import Embedder
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")

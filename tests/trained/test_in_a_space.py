@@ -13,11 +13,11 @@ import zoo
 from zoo import index as indices
 from zoo.errors import UserError
 from zoo.evaluation.recall import ranks
+from zoo.network.embedder import Embedder
 from zoo.progress import Reporter
 from zoo.registry import components
 from zoo.runs.folder import RunFolder
 from zoo.trained import export as exports
-from zoo.training.embedder import Embedder
 
 pytest.importorskip("faiss")
 QUIET = Reporter(quiet=True)

@@ -25,13 +25,13 @@ from zoo.base import Preprocess
 from zoo.config import load
 from zoo.data import survey
 from zoo.evaluate import ranks
+from zoo.network.embedder import Embedder
 from zoo.progress import Reporter
 from zoo.runs.folder import RunFolder
 from zoo.support import environment
 from zoo.training import experiment as training_experiment
 from zoo.training import loop, measure
 from zoo.training import step as training_step
-from zoo.training.embedder import Embedder
 from zoo.training.step import DivergedError
 
 pytestmark = pytest.mark.usefixtures("few_glyphs")

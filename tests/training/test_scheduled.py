@@ -72,6 +72,7 @@ def other(default):
     return default * 0.75 if default else 0.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "argument", "default"), [*numbers("losses")])
 def test_a_number_of_a_loss(name, argument, default):
     arguments = {argument: {"from": default, "to": other(default), "at": 0.5}}

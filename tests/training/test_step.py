@@ -12,8 +12,8 @@ import zoo.measures
 from zoo import UserError, config
 from zoo.config.schema import SGD, AdamW, Constant, Cosine, Linear, Step
 from zoo.data.pipeline import Batch
+from zoo.network.embedder import Embedder
 from zoo.training.device import choose_device, choose_precision
-from zoo.training.embedder import Embedder
 from zoo.training.meter import Meter
 from zoo.training.optimizer import learning_rate_factor, make_optimizer
 from zoo.training.step import DivergedError, Trainer

@@ -166,8 +166,22 @@ class Model(_Spec):
         description="sizes of the parts into which the embedding is cut, each with a loss of its "
         "own, or one loss that takes them all; null: not cut",
     )
-    pooling: Literal["avg", "max"] = Field(
-        default="avg", description="how a feature map becomes a vector"
+    pooling: Literal["avg", "max", "gem", "attention"] = Field(
+        default="avg",
+        description="how a feature map becomes a vector: the mean or the maximum over its "
+        "positions, a generalised mean with a learned power, or a mean with learned weights",
+    )
+    hidden: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**16,
+        description="units of a hidden layer with ReLU before the linear layer of the embedding; "
+        "null: no such layer",
+    )
+    norm: Literal["none", "features", "embedding"] = Field(
+        default="none",
+        description="what is normalised to mean 0 and variance 1 over its numbers, as by a layer "
+        "norm without weights: nothing, the pooled features, or the embedding",
     )
     space: ComponentSpec | None = Field(
         default=None,
@@ -185,6 +199,8 @@ class Model(_Spec):
         return _refuse(self, self._contradictions())
 
     def _contradictions(self) -> Iterator[tuple[Keys, str]]:
+        if self.hidden is not None and self.embedding_size is None:
+            yield ("hidden",), "needs model.embedding_size: it is before the layer of that size"
         if self.slices is not None and self.space is not None:
             yield ("slices",), "cut an embedding that is compared by cosines; set model.space=null"
         if self.slices is None or self.embedding_size in (None, sum(self.slices)):
@@ -469,8 +485,8 @@ class Config(_Spec):
             del data["evaluate"]["measures"]
         if self.schedule.over is None:
             del data["schedule"]["over"]
-        for later in ("slices", "space"):  # settings that older versions did not have
-            if getattr(self.model, later) is None:
+        for later in ("slices", "space", "hidden", "norm"):  # that older versions did not have
+            if getattr(self.model, later) == Model.model_fields[later].default:
                 del data["model"][later]
         return data
 
@@ -549,7 +565,8 @@ def contradictions(data: Any) -> Iterator[tuple[Keys, str]]:
         limit = f"train.iterations, {iterations}" if over is None else f"schedule.over, {over}"
         yield ("schedule", "warmup"), f"must be at most {limit}, not {warmup}"
     headless = dig(data, ("model", "embedding_size"), 512) is None
-    if headless and dig(data, ("model", "freeze")) == "trunk":
+    learned = dig(data, ("model", "pooling")) in ("gem", "attention")
+    if headless and not learned and dig(data, ("model", "freeze")) == "trunk":
         message = "leaves nothing to train where model.embedding_size is null"
         yield ("model", "freeze"), message
 

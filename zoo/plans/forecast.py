@@ -108,7 +108,8 @@ def extras(config: Config) -> Iterator[str]:
         ("model.backbone", config.model.backbone, "weights"),
     ):
         given = spec.arguments.get(argument)
-        if isinstance(given, str) and given != "imagenet" and not Path(given).expanduser().exists():
+        public = given in ("imagenet", "pretrained") or str(given).startswith("hf:")
+        if isinstance(given, str) and not public and not Path(given).expanduser().exists():
             yield f"missing: {key}.{argument}={as_setting(given)}"
 
 
@@ -169,14 +170,16 @@ def _size_by_parameters(config: Config) -> int | None:
     import torch
 
     from zoo import registry
-    from zoo.training.embedder import Embedder
+    from zoo.network.embedder import Embedder
 
     spec, model = config.model.backbone, config.model
     arguments = spec.arguments | ({"weights": None} if "weights" in spec.arguments else {})
     try:
         with torch.device("meta"):
             backbone = registry.assemble("backbones", spec.name, arguments, {})
-            embedder = Embedder(backbone, model.embedding_size, model.pooling, model.freeze)
+            embedder = Embedder(
+                backbone, model.embedding_size, model.pooling, model.freeze, hidden=model.hidden
+            )
     except Exception:  # noqa: BLE001 - a plugin's network that cannot be built on "meta"
         return None
     learning = sum(p.numel() for p in embedder.parameters() if p.requires_grad)

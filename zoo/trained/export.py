@@ -39,12 +39,12 @@ from zoo.config.schema import Images
 from zoo.data.pipeline import centre_crops
 from zoo.errors import UserError, did_you_mean, one_of
 from zoo.evaluation import spaces
+from zoo.network.embedder import Embedder
 from zoo.progress import Reporter
 from zoo.support.checked import checked
 from zoo.support.files import check_folder, one_at_a_time, read_json, replace_file, writing
 from zoo.support.text import printable
 from zoo.trained.network import Trained, load
-from zoo.training.embedder import Embedder
 
 Format = Literal["onnx", "torch"]
 FORMATS: tuple[Format, ...] = get_args(Format)

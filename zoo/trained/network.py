@@ -20,6 +20,7 @@ from zoo.data import splits
 from zoo.data.decoding import MAX_PIXELS
 from zoo.data.pipeline import evaluation_batches
 from zoo.errors import UserError
+from zoo.network.embedder import Embedder
 from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
 from zoo.runs.folder import CONFIG, EMBEDDINGS, RunFolder
@@ -32,7 +33,6 @@ from zoo.trained.files import Gathered
 from zoo.trained.images import GivenImages, ImageLike, in_a_list
 from zoo.training import experiment
 from zoo.training.device import choose_device
-from zoo.training.embedder import Embedder
 
 
 class Embedded(NamedTuple):
@@ -174,6 +174,8 @@ class Trained:
         """
         images, model = self.config.images, self.config.model
         preparation: list[Any] = [images.resize, images.keep_aspect, images.crop, model.pooling]
+        if model.norm != "none":
+            preparation.append(model.norm)
         if model.space is not None:
             preparation.append(repr(numbers_alike(model.space.model_dump())))
         whole = hashlib.sha256(repr((preparation, self.embedder.backbone.preprocess)).encode())

@@ -1,7 +1,6 @@
 """Experiments: assembling, training, evaluating and recording them.
 
 - ``experiment``: a config -> data, network, loss, miner, sampler
-- ``embedder``: pixels -> preprocessing -> backbone -> pooling -> linear layer
 - ``learning``: the part of it that only training needs
 - ``loop``, ``step``, ``epochs``: the training loop; one step; what happens between epochs
 - ``scheduled``: a loss or a miner whose arguments change

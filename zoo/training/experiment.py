@@ -19,7 +19,8 @@ from zoo.data.cache import CachedImages
 from zoo.data.holdout import hold_out
 from zoo.data.pipeline import centre_crops
 from zoo.data.splits import build_dataset, decoded
-from zoo.errors import UserError
+from zoo.errors import UserError, blaming
+from zoo.network.embedder import Embedder
 from zoo.parallel.ranks import Ranks
 from zoo.progress import Reporter
 from zoo.registry import contracts
@@ -27,7 +28,6 @@ from zoo.runs.tracking import Tracking
 from zoo.support import environment
 from zoo.training.batchnorm import synchronise
 from zoo.training.device import choose_device, choose_precision
-from zoo.training.embedder import Embedder
 from zoo.training.learning import add_training
 from zoo.training.scheduled import Scheduled
 
@@ -95,7 +95,7 @@ def assemble(
     _check_shares(experiment)
     if train is not None:
         add_training(experiment, train)
-    _check_memory(experiment)
+    _check_images(experiment)
     return experiment
 
 
@@ -126,14 +126,23 @@ def _check_shares(experiment: Experiment) -> None:
             )
 
 
-def _check_memory(experiment: Experiment) -> None:
+def _check_images(experiment: Experiment) -> None:
+    """Refuse images of a size that the network does not take, or that do not fit the memory."""
+    # Test images are read only after training, so a training image represents them.
+    looked_at = experiment.test if experiment.train is None else experiment.train
+    planes, height, width = centre_crops(looked_at, experiment.config.images, [0])[0].shape
+    check_size = getattr(experiment.embedder.backbone, "check_size", None)
+    if check_size is not None:
+        with blaming(f"{experiment.config.model.backbone.name}.check_size()"):
+            check_size((height, width))
+    _check_memory(experiment, planes, height, width)
+
+
+def _check_memory(experiment: Experiment, planes: int, height: int, width: int) -> None:
     """Refuse batches whose pixels alone, as bytes and as the network's input, exceed the memory."""
     config, room = experiment.config, environment.memory()
     if room is None:
         return
-    # Test images are read only after training, so a training image represents them.
-    looked_at = experiment.test if experiment.train is None else experiment.train
-    planes, height, width = centre_crops(looked_at, config.images, [0])[0].shape
     count = min(config.evaluate.batch_size, len(experiment.test))
     batches = {"evaluate.batch_size": (count, count)}
     if experiment.sampler is not None:
@@ -162,6 +171,8 @@ def build_embedder(config: Config, device: torch.device) -> Embedder:
         model.backbone.name,
         model.slices,
         build("spaces", model.space, {}) if model.space is not None else None,
+        model.hidden,
+        model.norm,
     )
     layout = torch.channels_last if config.train.channels_last else torch.contiguous_format
     on_device: Embedder = embedder.to(device=device, memory_format=layout)  # type: ignore[call-overload]

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from zoo.config.schema import Optimizer, Schedule
+from zoo.network.embedder import Embedder
 from zoo.registry import hooks
-from zoo.training.embedder import Embedder
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,

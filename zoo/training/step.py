@@ -15,10 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from zoo.config.schema import Config
 from zoo.data.pipeline import Batch
 from zoo.errors import UserError, blaming
+from zoo.network.embedder import Embedder
 from zoo.parallel.ranks import Ranks
 from zoo.registry.calling import loss_of, part_of, takes_image_ids
 from zoo.support.randomness import random_state, set_random_state
-from zoo.training.embedder import Embedder
 from zoo.training.meter import Meter
 from zoo.training.optimizer import learning_rate_factor, make_optimizer
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from zoo.base import Preprocess
 from zoo.errors import UserError
-from zoo.training.embedder import Embedder, Preprocessor
+from zoo.network.embedder import Embedder, Preprocessor
 
 
 class Toy(nn.Module):

@@ -12,63 +12,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from zoo.base import Backbone, Preprocess, Space
+from zoo.base import Backbone, Space
 from zoo.errors import UserError, blaming, did_you_mean
+from zoo.network.heads import Norm, head
+from zoo.network.pooling import Pooling
+from zoo.network.pooling import pooling as pooling_of
+from zoo.network.preprocessor import Preprocessor
 from zoo.registry import contracts
 from zoo.support.precision import without_autocast
 
-Pooling = Literal["avg", "max"]
 Freeze = Literal["none", "batchnorm", "trunk"]
 
-_LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow's convert("L")
 _OWES = ("feature_dims", "preprocess")
-
-
-class Preprocessor(nn.Module):
-    """Converts the bytes of a data set to a backbone's input, on the images' device.
-
-    uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray become floats (N, planes, H, W).
-
-    Raises:
-        UserError: ``preprocess`` contradicts itself; images have another type or shape.
-    """
-
-    factor: Tensor
-    offset: Tensor
-    luma: Tensor
-
-    def __init__(self, preprocess: Preprocess) -> None:
-        super().__init__()
-        planes = 1 if preprocess.channels == "L" else 3
-        if not len(preprocess.mean) == len(preprocess.std) == planes or min(preprocess.std) <= 0:
-            raise UserError(
-                f"{preprocess}: channels {preprocess.channels!r} need {planes} values of mean and "
-                "as many of std, all above 0"
-            )
-        self.channels = preprocess.channels
-        mean = torch.tensor(preprocess.mean, dtype=torch.float64)
-        std = torch.tensor(preprocess.std, dtype=torch.float64)
-        # Not persistent: the backbone defines them, and no file of weights may change them.
-        for name, values in {
-            "factor": preprocess.scale / 255 / std,
-            "offset": -mean / std,
-            "luma": torch.tensor(_LUMA),
-        }.items():
-            self.register_buffer(name, values.float().view(1, -1, 1, 1), persistent=False)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return ``(images * scale / 255 - mean) / std`` in the channels of the backbone."""
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-            raise UserError(
-                f"images are {images.dtype} of shape {tuple(images.shape)}; the embedder takes "
-                "uint8 (N, 3, H, W) in RGB or (N, 1, H, W) in gray, as in the data set"
-            )
-        pixels = images.to(self.factor.dtype)
-        if images.shape[1] == 3 and self.channels == "L":
-            pixels = (pixels * self.luma).sum(1, keepdim=True)
-        elif images.shape[1] == 3 and self.channels == "BGR":
-            pixels = pixels.flip(1)
-        return torch.addcmul(self.offset, pixels, self.factor)  # a gray plane becomes three
 
 
 class Embedder(nn.Module):
@@ -79,23 +34,21 @@ class Embedder(nn.Module):
     training each level has its own loss (:meth:`levels`); for search, :meth:`combined` scales each
     level to length 1, so that a cosine is the mean of the levels' cosines.
 
-    The linear layer starts as a projection on orthogonal axes, scaled to keep the length of the
-    features on average, and without bias: no linear map to d dimensions preserves their cosines
-    better. (With only this layer trained, on MobileNetV2's features of birds, by ICE for 150 steps,
-    d = 512, Recall@1 of unseen classes is 68 from this start and 61 from torch's, whose small
-    weights take relatively larger steps.) From the pooled features on, it computes in float32, even
-    under autocast: rounded embeddings tie, and ties count against a query.
+    From the pooled features on, it computes in float32, even under autocast: rounded embeddings
+    tie, and ties count against a query.
 
     Args:
         backbone: a ``torch.nn.Module`` that is a ``Backbone``.
         embedding_size: d of a level; ``None`` for no linear layer: the features are the embeddings.
-        pooling: over the positions of a feature map: their mean or their maximum.
+        pooling: over the positions of a feature map, see :mod:`zoo.network.pooling`.
         freeze: ``"batchnorm"`` does not train the statistics, scale and shift of the backbone's
             BatchNorm layers; ``"trunk"`` does not train the backbone at all.
         name: of the backbone, for messages; by default that of its class.
         slices: sizes of the parts into which the embedding of each level is cut, each of which is a
             level of its own to the loss; by default it stays whole.
         space: in which embeddings are compared; by default by their cosines.
+        hidden: units of a hidden layer before the linear one; by default there is none.
+        norm: what is normalised to mean 0 and variance 1, see :func:`zoo.network.heads.head`.
 
     Attributes:
         level_names: the backbone's ``level_names``, else "1", "2", ...
@@ -117,9 +70,10 @@ class Embedder(nn.Module):
         name: str | None = None,
         slices: Sequence[int] | None = None,
         space: Space | None = None,
+        hidden: int | None = None,
+        norm: Norm = "none",
     ) -> None:
         super().__init__()
-        _check_choice("pooling", pooling, Pooling)
         _check_choice("freeze", freeze, Freeze)
         if not isinstance(backbone, nn.Module) or not all(map(partial(hasattr, backbone), _OWES)):
             raise UserError(
@@ -133,7 +87,8 @@ class Embedder(nn.Module):
             raise UserError(f"embedding_size {embedding_size}: give 1 or more, or null for none")
         self.preprocessor = Preprocessor(backbone.preprocess)
         self.backbone = backbone
-        self.heads = nn.ModuleList(_head(dim, embedding_size) for dim in dims)
+        self.pools = nn.ModuleList(pooling_of(pooling, dim) for dim in dims)
+        self.heads = nn.ModuleList(head(dim, embedding_size, hidden, norm) for dim in dims)
         self.feature_sizes = dims
         names = getattr(backbone, "level_names", [str(i + 1) for i in range(len(dims))])
         sizes = [embedding_size or dim for dim in dims]
@@ -167,13 +122,15 @@ class Embedder(nn.Module):
             fault = contracts.levels(levels, self.feature_sizes)
             if fault:
                 raise UserError(f"{self.name} {fault}")
-            return _side_by_side([self._pool(level) for level in levels])
+        with without_autocast(images.device.type):
+            pooled = [self._pooled(*of_level) for of_level in zip(levels, self.pools, strict=True)]
+            return _side_by_side(pooled)
 
     def project(self, features: Tensor) -> Tensor:
         """Return the embeddings (N, d) of pooled features (N, C)."""
         levels = torch.split(features, self.feature_sizes, dim=1)
         with without_autocast(features.device.type):
-            projected = [head(level) for head, level in zip(self.heads, levels, strict=True)]
+            projected = [layers(level) for layers, level in zip(self.heads, levels, strict=True)]
             return _side_by_side(projected)
 
     def levels(self, embeddings: Tensor) -> tuple[Tensor, ...]:
@@ -200,8 +157,9 @@ class Embedder(nn.Module):
         return self
 
     def head_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of the linear layers."""
-        return [p for p in self.heads.parameters() if p.requires_grad]
+        """Return the parameters of the new layers: of the pooling and of the embedding."""
+        new = (*self.pools.parameters(), *self.heads.parameters())
+        return [p for p in new if p.requires_grad]
 
     def trunk_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of the backbone that are not frozen."""
@@ -230,14 +188,10 @@ class Embedder(nn.Module):
                     return torch.channels_last if channels_last else torch.contiguous_format
         return torch.preserve_format
 
-    def _pool(self, level: Tensor) -> Tensor:
+    def _pooled(self, level: Tensor, pool: nn.Module) -> Tensor:
         """Pool (N, C, H, W) or (N, C) to (N, C), in the precision of the preprocessing."""
         full = self.preprocessor.factor.dtype
-        if level.ndim == 2:
-            return level.to(full)
-        if self.pooling == "avg":
-            return level.mean((2, 3), dtype=full)
-        return level.amax((2, 3)).to(full)
+        return level.to(full) if level.ndim == 2 else pool(level, full)
 
 
 def _of_equal_length(vectors: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -266,15 +220,6 @@ def _cut(
 
 def _side_by_side(levels: list[Tensor]) -> Tensor:
     return levels[0] if len(levels) == 1 else torch.cat(levels, 1)
-
-
-def _head(features: int, embedding_size: int | None) -> nn.Module:
-    if embedding_size is None:
-        return nn.Identity()
-    head = nn.Linear(features, embedding_size)
-    nn.init.orthogonal_(head.weight, gain=max(1.0, features / embedding_size) ** 0.5)
-    nn.init.zeros_(head.bias)
-    return head
 
 
 def _size_of_points(space: Space, embedding_size: int) -> int:
