@@ -24,7 +24,7 @@ COMMANDS = [line for block in blocks("sh") for line in block.splitlines()]
 
 
 def test_the_commands_are_found():
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 7
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -40,6 +40,12 @@ def test_every_command_works(line, tmp_path, monkeypatch, command):
             folder.path.mkdir(parents=True)
             folder.write("config.yaml", b"")
             folder.finish(found, ranks, np.arange(40) // 4)
+    rng = np.random.default_rng(0)
+    given = {"embeddings": rng.random((40, 4)), "labels": np.arange(40) // 4}
+    for name in ("embeddings", "queries", "gallery"):
+        np.savez(tmp_path / f"{name}.npz", **given)
+    np.save(tmp_path / "embeddings.npy", given["embeddings"])
+    (tmp_path / "labels.txt").write_text("\n".join(map(str, given["labels"])))
     status, out, err = command(*line.split()[1:])
     assert status == 0, err
     assert out

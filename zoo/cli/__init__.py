@@ -6,6 +6,7 @@
 - ``check``, ``config``, ``data``: checks, and what experiments need
 - ``leaderboard``, ``compare``, ``measure``, ``report``: results
 - ``embed``, ``search``, ``export``: a trained network
+- ``evaluate``: embeddings of another program
 - ``options``, ``messages``: what several of them share
 - ``record``: the outcome of the checks at release, which ``zoo list losses`` shows
 """

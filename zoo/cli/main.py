@@ -20,6 +20,7 @@ from zoo.cli.compare import compare
 from zoo.cli.config import config_
 from zoo.cli.data import data
 from zoo.cli.embed import embed
+from zoo.cli.evaluate import evaluate
 from zoo.cli.export import export
 from zoo.cli.leaderboard import leaderboard
 from zoo.cli.listing.commands import list_, show
@@ -36,7 +37,7 @@ from zoo.support.text import harmless
 
 _TRAIN = (run, tune, check, config_, list_, show, data)
 _RESULTS = (leaderboard, compare, measure, report, plot)
-_USE = (embed, index, search, export)
+_USE = (embed, evaluate, index, search, export)
 
 
 class _App(click.RichGroup):

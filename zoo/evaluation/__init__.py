@@ -6,5 +6,6 @@
 - ``items``, ``shards``: embeddings and labels: checked, normalised, sorted by class; those of
   several processes
 - ``faiss``: an optional backend of the search
+- ``given``: embeddings of other programs, from files
 - ``spaces``: distances of other spaces as cosines
 """
