@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -68,7 +69,7 @@ def located(weights: str) -> str | Path:
     if len(parts) < 2 or not all(parts):
         raise UserError(f"weights {weights}: write hf:owner/name, or hf:owner/name/file")
     try:
-        import huggingface_hub as hub
+        hub = importlib.import_module("huggingface_hub")  # type checkers may not find it
     except ImportError:
         raise UserError(
             f"weights {weights}: need a package that is not installed; pip install huggingface_hub"

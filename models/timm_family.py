@@ -120,7 +120,7 @@ class TimmBackbone(nn.Module):
             )
         )
         patches = features[:, self.network.num_prefix_tokens :]
-        return patches.transpose(1, 2).unflatten(2, (rows, columns))
+        return patches.transpose(1, 2).reshape(len(images), -1, rows, columns)
 
     def _resize(self, side: int) -> None:
         """Let the network take images of another side."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -124,7 +125,7 @@ def test_git_ignores_what_the_commands_write():
 def test_a_run_with_other_settings_has_another_name():
     """So that ice_glyphs, say, stays the beginning of one experiment's name."""
     said = [(page, re.search(r"zoo run (.*)", line)) for page, line in COMMANDS]
-    runs = [(page, found[1].split()) for page, found in said if found]
+    runs = [(page, shlex.split(found[1])) for page, found in said if found]
     runs += [
         (path.name, [config, *re.findall(r'"([^"]*)"', settings)])
         for path in PAGES
@@ -133,7 +134,7 @@ def test_a_run_with_other_settings_has_another_name():
         )
     ]
     assert len(runs) > 20
-    free = ("dataset.root=", "name=", "train.workers=", "train.processes=", "trackers=")
+    free = ("dataset.root=", "name=", "train.workers=", "train.processes=", "trackers=", "output=")
     for page, words in runs:
         settings = [one for one in words if "=" in one and not one.startswith(free)]
         named = any(one.startswith("name=") for one in words)

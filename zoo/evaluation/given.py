@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +109,7 @@ def _read_npy(path: Path) -> dict[str, Any]:
 
 def _read_parquet(path: Path) -> dict[str, Any]:
     try:
-        from pyarrow import parquet
+        parquet: Any = importlib.import_module("pyarrow.parquet")  # type checkers may not find it
     except ImportError:
         raise UserError(
             printable(f"{path}: needs a package that is not installed; pip install pyarrow")

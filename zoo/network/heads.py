@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from torch import nn
 
@@ -55,5 +55,4 @@ def _linear(features: int, embedding_size: int) -> nn.Linear:
 
 
 def _normalising(size: int) -> nn.Module:
-    layer: Any = nn.LayerNorm(size, elementwise_affine=False)
-    return layer
+    return nn.LayerNorm(size, elementwise_affine=False)
