@@ -16,6 +16,7 @@ from finished import QUIET, run_on_photographs
 from killed import killed_at_every_step
 from PIL import Image
 from replicas import photo
+from small_run import small_run
 
 import zoo
 from zoo.config.schema import Images
@@ -128,6 +129,17 @@ def test_other_backbones(run, tmp_path, name, arguments):
     cut = [image.resize((72, 72), *side).crop((4, 4, 68, 68)) for image in images]
     pixels = np.stack([np.asarray(image).transpose(2, 0, 1) for image in cut])
     np.testing.assert_allclose(embeddings_of(done.path, pixels), model(images), atol=1e-5)
+
+
+@needs_onnx
+@pytest.mark.slow
+@pytest.mark.parametrize(("pooling", "ending"), [("gem", ONNX), ("attention", ".pt2")])
+def test_learned_poolings_and_deeper_heads(tmp_path, pooling, ending):
+    more = [f"model.pooling={pooling}", "model.hidden=6", "model.norm=features"]
+    model = zoo.load(small_run(tmp_path, *more))
+    done = exports.export(model, tmp_path / f"m{ending}", reporter=QUIET)
+    assert done.difference.largest < exports.TOLERANCE
+    assert done.difference.moved == 0
 
 
 def test_the_description_says_how_images_are_prepared(run, tmp_path, written):
