@@ -133,7 +133,7 @@ def test_other_backbones(run, tmp_path, name, arguments):
 
 @needs_onnx
 @pytest.mark.slow
-@pytest.mark.parametrize(("pooling", "ending"), [("gem", ONNX), ("attention", ".pt2")])
+@pytest.mark.parametrize(("pooling", "ending"), [("gem", ".onnx"), ("attention", ".pt2")])
 def test_learned_poolings_and_deeper_heads(tmp_path, pooling, ending):
     more = [f"model.pooling={pooling}", "model.hidden=6", "model.norm=features"]
     model = zoo.load(small_run(tmp_path, *more))
