@@ -62,7 +62,6 @@ class TimmBackbone(nn.Module):
         super().__init__()
         if tokens is not None and tokens not in get_args(_Tokens):
             raise UserError(f"tokens must be class or map, not {tokens!r}")
-
         if variant not in self.variants():
             hint = did_you_mean(str(variant), self.variants())
             raise UserError(f"timm has no model {variant!r}{hint}")

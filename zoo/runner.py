@@ -21,7 +21,7 @@ from zoo.parallel.ranks import Ranks, started_by_torch
 from zoo.progress import Reporter
 from zoo.registry.components import REGISTERED_IN
 from zoo.runs.folder import CONFIG, RunFolder
-from zoo.runs.plugins import plugins_of
+from zoo.runs.plugins import all_plugins
 from zoo.support.checked import checked
 from zoo.tables.notebook import RunResult
 from zoo.training.chosen import Chosen
@@ -92,7 +92,7 @@ def _registering(config: Config) -> list[str]:
         UserError: one was registered in a script or notebook, which other processes cannot import.
     """
     modules = []
-    for kind, plugin in plugins_of(config).items():
+    for kind, plugin in all_plugins(config):
         if plugin.startswith(REGISTERED_IN):
             modules.append(plugin.removeprefix(REGISTERED_IN))
             if modules[-1] == "__main__":

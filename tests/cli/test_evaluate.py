@@ -168,6 +168,11 @@ def test_wrong_files(command, npz, tmp_path):
         assert err.count("\n") == 1
 
 
+def test_measures_are_not_left_out_in_silence(command, npz):
+    status, _, err = command("evaluate", npz, "--gallery", npz, "--measures", "map_at_r")
+    assert (status, "map_at_r cannot be measured with a gallery; leave it out" in err) == (2, True)
+
+
 def test_sides_that_do_not_fit(command, npz, tmp_path):
     np.savez(tmp_path / "names.npz", embeddings=X, labels=NAMES)
     np.savez(tmp_path / "flat.npz", embeddings=X[:, :3], labels=Y)

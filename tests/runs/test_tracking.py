@@ -11,10 +11,11 @@ import small_run as small
 from small_run import small_run
 
 import zoo
-from zoo import UserError
+from zoo import UserError, runner
 from zoo.config import dump, load
 from zoo.registry import components
 from zoo.runs.folder import RunFolder
+from zoo.runs.plugins import plugins_of
 from zoo.training.step import Trainer
 
 
@@ -219,3 +220,9 @@ def test_its_words_are_not_part_of_the_result(told, tmp_path, capsys):
     said = capsys.readouterr()
     assert "loud" in said.err
     assert "loud" not in said.out
+
+
+def test_other_processes_import_the_modules_of_trackers(told):
+    config = load("ice_glyphs", ["trackers=[notes, csv]"])
+    assert runner._registering(config) == [Notes.__module__]
+    assert plugins_of(config) == {}

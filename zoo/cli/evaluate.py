@@ -14,6 +14,7 @@ from zoo.errors import UserError
 from zoo.progress import echo, stdout
 
 _NONE = "none"
+_DEFAULT = ("map_at_r", "r_precision")
 
 
 @click.command()
@@ -33,10 +34,9 @@ _NONE = "none"
 )
 @click.option(
     "--measures",
-    default="map_at_r,r_precision",
-    show_default=True,
     metavar="NAME,NAME",
-    help="Some of map_at_r, r_precision, nmi, ami; or none. Not with a gallery.",
+    help="Some of map_at_r, r_precision, nmi, ami; or none. By default map_at_r,r_precision, and "
+    "none with a gallery.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def evaluate(
@@ -45,7 +45,7 @@ def evaluate(
     gallery: Path | None,
     gallery_labels: Path | None,
     ks: str,
-    measures: str,
+    measures: str | None,
     as_json: bool,
 ) -> None:
     """Measure embeddings of any network: Recall@K, MAP@R, R-precision, NMI, AMI.
@@ -64,12 +64,17 @@ def evaluate(
     from zoo.evaluation.recall import recall_at_k
 
     wanted = _ks(ks)
-    names = [] if measures == _NONE else check_measures([n.strip() for n in measures.split(",")])
+    asked = _NONE if measures is None else measures
+    names = [] if asked == _NONE else check_measures([n.strip() for n in asked.split(",")])
     if gallery_labels is not None and gallery is None:
         raise UserError("--gallery-labels: there is no --gallery")
     found = given.sides(
         given.read(file, labels), None if gallery is None else given.read(gallery, gallery_labels)
     )
+    if names and found.gallery is not None:
+        raise UserError(f"--measures: {asked} cannot be measured with a gallery; leave it out")
+    if measures is None and found.gallery is None:
+        names = list(_DEFAULT)
     with computing():
         recall = recall_at_k(
             found.embeddings,
@@ -78,9 +83,7 @@ def evaluate(
             gallery=found.gallery,
             gallery_labels=found.gallery_labels,
         )
-        others = (
-            measure(names, found.embeddings, found.labels).values if found.gallery is None else {}
-        )
+        others = measure(names, found.embeddings, found.labels).values
     result = {
         "recall": {str(k): value for k, value in recall.items()},
         "measures": others,

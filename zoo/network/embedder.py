@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.base import Backbone, Space
-from zoo.errors import UserError, blaming, did_you_mean
+from zoo.errors import UserError, blaming
+from zoo.network.choices import check_choice
 from zoo.network.heads import Norm, head
 from zoo.network.pooling import Pooling
 from zoo.network.pooling import pooling as pooling_of
@@ -74,7 +75,7 @@ class Embedder(nn.Module):
         norm: Norm = "none",
     ) -> None:
         super().__init__()
-        _check_choice("freeze", freeze, Freeze)
+        check_choice("freeze", freeze, Freeze)
         if not isinstance(backbone, nn.Module) or not all(map(partial(hasattr, backbone), _OWES)):
             raise UserError(
                 f"{type(backbone).__name__} is not a backbone, which is a torch.nn.Module with "
@@ -103,7 +104,6 @@ class Embedder(nn.Module):
         self.search_size = self.embedding_size
         if space is not None:
             self.search_size = _size_of_points(space, self.embedding_size)
-        self.pooling = pooling
         self.freeze = freeze
         self.name = name or type(backbone).__name__
         for module in self._frozen():
@@ -233,10 +233,3 @@ def _size_of_points(space: Space, embedding_size: int) -> int:
     if fault:
         raise UserError(f"{name} {fault}")
     return points.shape[1]
-
-
-def _check_choice(argument: str, value: str, choices: Any) -> None:
-    known = get_args(choices)
-    if value not in known:
-        hint = did_you_mean(str(value), known)
-        raise UserError(f"{argument} {value!r} is not one of {', '.join(known)}{hint}")

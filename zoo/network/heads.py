@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import nn
 
-from zoo.errors import UserError
+from zoo.network.choices import check_choice
 
 Norm = Literal["none", "features", "embedding"]
 
@@ -31,8 +31,7 @@ def head(
 
     Source: Teh, DeVries, Taylor. ProxyNCA++. ECCV 2020, for the normalisation of features.
     """
-    if norm not in get_args(Norm):
-        raise UserError(f"norm {norm!r} is not one of {', '.join(get_args(Norm))}")
+    check_choice("norm", norm, Norm)
     layers: list[nn.Module] = []
     if norm == "features":
         layers.append(_normalising(features))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import UserError, did_you_mean
+from zoo.network.choices import check_choice
 
 Pooling = Literal["avg", "max", "gem", "attention"]
 
@@ -21,16 +21,13 @@ def pooling(kind: Pooling, channels: int) -> nn.Module:
     Raises:
         UserError: there is no such kind.
     """
+    check_choice("pooling", kind, Pooling)
     made: dict[str, Callable[[], nn.Module]] = {
         "avg": MeanPooling,
         "max": MaxPooling,
         "gem": GeneralisedMean,
         "attention": lambda: AttentionPooling(channels),
     }
-    if kind not in made:
-        known = get_args(Pooling)
-        hint = did_you_mean(str(kind), known)
-        raise UserError(f"pooling {kind!r} is not one of {', '.join(known)}{hint}")
     return made[kind]()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from zoo import registry
-from zoo.config.schema import COMPONENTS, Config, dig
+from zoo.config.schema import COMPONENTS, Config, components_in, dig
 from zoo.errors import UserError
 from zoo.registry import Kind, plugin_of
 from zoo.support.text import printable
@@ -17,11 +18,19 @@ _REGISTERED = "registered in "
 
 
 def plugins_of(config: Config) -> dict[str, str]:
-    """Return the plugins that the components of a config come from, by kind, for the result."""
+    """Return the plugins that the result of a config depends on, by kind: not its trackers."""
+    parts = set(COMPONENTS.values())
+    return {kind: plugin for kind, plugin in all_plugins(config) if kind in parts}
+
+
+def all_plugins(config: Config) -> Iterator[tuple[Kind, str]]:
+    """Yield the kind and the plugin of every component of a config that comes from one."""
     data = config.model_dump()
-    named: dict[Kind, Any] = {kind: dig(data, (*keys, "name")) for keys, kind in COMPONENTS.items()}
-    found = {kind: plugin_of(kind, name) for kind, name in named.items() if name is not None}
-    return {kind: plugin for kind, plugin in found.items() if plugin is not None}
+    for keys, kind in components_in(data).items():
+        name = dig(data, (*keys, "name"))
+        plugin = None if name is None else plugin_of(kind, name)
+        if plugin is not None:
+            yield kind, plugin
 
 
 def check_there(run: RunFolder, kind: Kind, name: str) -> None:
