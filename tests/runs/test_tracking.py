@@ -193,7 +193,8 @@ def test_an_item_of_a_file_is_changed_on_the_command_line(tmp_path):
         ("[csv, {name: csv, fil: x}]", "trackers.1.fil: unknown argument of csv"),
         ("{name: csv, run_folder: x}", "trackers.0.run_folder: the run sets it; leave it out"),
         ("[3]", "trackers.0: must be a name, or a map with a name and arguments, not 3"),
-        ("3", "trackers=3: must be a list, not 3"),
+        ("3", "trackers=3: must be a name, a map with a name and arguments, or a list of them"),
+        ("{nam: csv}", "must be a name, a map with a name and arguments, or a list of them"),
         ("[{file: a.csv}]", "trackers.0.name: missing"),
     ],
 )

@@ -67,6 +67,9 @@ def sentence(error: ErrorDetails) -> tuple[Keys, str]:
         return keys, str(context["message"])
     if kind.startswith("model_") and (keys in NAMED or keys[:-1] in LISTS):
         return keys, must_be("a name, or a map with a name and arguments", value)
+    if kind == "list_type" and keys in LISTS:
+        wanted = "a name, a map with a name and arguments, or a list of them"
+        return keys, must_be(wanted, value)
     if kind in _WANTED:
         wanted = _WANTED[kind].format_map({key: _in_short(context[key]) for key in context})
         return keys, must_be(wanted, value)
